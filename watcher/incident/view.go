@@ -1,0 +1,97 @@
+package incident
+
+import (
+	"time"
+
+	"flanwatch/flannel"
+	"flanwatch/watcher/diagnose"
+)
+
+// View is an immutable picture of the state for one frame.
+type View struct {
+	Now      flannel.Time
+	Started  flannel.Time // first observation
+	Node     flannel.Node
+	Flannel  diagnose.Flannel
+	Backends []BackendView
+	Chains   []ChainView        // sorted by ID
+	Findings []diagnose.Finding // worst first
+	Events   []Event            // oldest first
+	Faults   []Fault            // open ones
+}
+
+// BackendView is the health of one reader.
+type BackendView struct {
+	Backend    flannel.Backend
+	State      flannel.ReadState
+	Why        string
+	Generation uint32
+	Read       flannel.Time // last successful read
+}
+
+// ChainView is one row of the screen.
+type ChainView struct {
+	ID      flannel.ChainID
+	State   flannel.ChainState
+	Since   flannel.Time // since when it is in that state
+	Wanted  int
+	Found   int
+	Hook    flannel.Hook
+	Counted bool            // false: its rules have no counters
+	Rate    Rate            // of all its rules together
+	Total   flannel.Counter // accumulated while watching: never falls, survives re-created rules
+	History Series          // packets (nat: connections) a second, one value a second
+	Lane    []Span          // states over time, oldest first
+	Rules   []RuleView
+}
+
+// RuleView is one line of the rules panel.
+type RuleView struct {
+	flannel.RuleDiff
+	Counted bool
+	Counter flannel.Counter // as the kernel has it now
+	Rate    Rate
+}
+
+// Rate is a speed that may be unknown.
+type Rate struct {
+	Known   bool
+	Packets float64 // per second; in nat tables these are connections
+	Bytes   float64 // per second
+}
+
+// Span says that a chain was in State from From on, until the next span.
+type Span struct {
+	From  flannel.Time
+	State flannel.ChainState
+}
+
+// EventKind is the sort of an event.
+type EventKind string
+
+// The events.
+const (
+	EventEmptied   EventKind = "emptied"
+	EventRefilled  EventKind = "refilled"
+	EventDeleted   EventKind = "deleted"
+	EventCreated   EventKind = "created"
+	EventHookLost  EventKind = "hook-lost"
+	EventHookBack  EventKind = "hook-back"
+	EventChanged   EventKind = "rules-changed"
+	EventRestarted EventKind = "counters-restarted"
+	EventReadFail  EventKind = "reader-failed"
+	EventReadBack  EventKind = "reader-back"
+)
+
+// Event is something derived from observations that a person wants to see.
+type Event struct {
+	Time     flannel.Time
+	Kind     EventKind
+	Severity diagnose.Severity
+	Chain    flannel.ChainID // zero if it concerns no chain
+	Text     string          // one clause without the time and without who
+	Who      *Who            // nil if unknown
+}
+
+// Step is the width of one bucket of a Series.
+const Step = time.Second
