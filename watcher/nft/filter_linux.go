@@ -42,9 +42,9 @@ func filterProgram() []bpf.Instruction {
 	}
 	for range filterSteps {
 		p = slices.Concat(p,
-			table("flan", []bpf.Instruction{accept}),
-			table("nat\x00", namedChain(atTable+4, "POST", accept)),
-			table("filt", namedChain(atTable+8, "FORW", accept)),
+			inTable("flan", []bpf.Instruction{accept}),
+			inTable("nat\x00", namedChain(atTable+4, "POST", accept)),
+			inTable("filt", namedChain(atTable+8, "FORW", accept)),
 			advance(),
 			[]bpf.Instruction{
 				bpf.LoadExtension{Num: bpf.ExtLen},
@@ -55,8 +55,8 @@ func filterProgram() []bpf.Instruction {
 	return append(p, accept)
 }
 
-// table runs body where the table's name begins with four given bytes.
-func table(name string, body []bpf.Instruction) []bpf.Instruction {
+// inTable runs body where the table's name begins with four given bytes.
+func inTable(name string, body []bpf.Instruction) []bpf.Instruction {
 	return append([]bpf.Instruction{
 		bpf.LoadIndirect{Off: atTable, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: word(name), SkipFalse: uint8(len(body))},
