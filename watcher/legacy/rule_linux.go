@@ -257,36 +257,18 @@ func (l *layout) verdict(table []byte, off int, e entry) flannel.Target {
 	return flannel.Target{Kind: flannel.TargetJump, Chain: string(a.chain)}
 }
 
-// Flags of a NAT range (linux/netfilter/nf_nat.h).
-const (
-	natRandom      = 1 << 2
-	natRandomFully = 1 << 4
-)
-
+// action decodes a target that is not a verdict.
 func (l *layout) action(e entry) flannel.Target {
 	t := e.ext(e.target)
-	if string(t.name()) == "MASQUERADE" && t.revision() == 0 {
-		if flags, ok := masquerade(l.family, t.data()); ok && flags&^(natRandom|natRandomFully) == 0 {
+	if string(t.name()) == "MASQUERADE" {
+		r, ok := natRangeOf(l.family, "MASQUERADE", t.revision(), t.data())
+		if ok && r.flags&^(natRandom|natRandomFully) == 0 {
 			return flannel.Target{
 				Kind:        flannel.TargetMasquerade,
-				Random:      flags&natRandom != 0,
-				RandomFully: flags&natRandomFully != 0,
+				Random:      r.flags&natRandom != 0,
+				RandomFully: r.flags&natRandomFully != 0,
 			}
 		}
 	}
 	return flannel.Target{Text: "-j " + describe(l.family, t)}
-}
-
-// masquerade gives the flags of the range: struct nf_nat_ipv4_multi_range_compat, or nf_nat_range for IPv6.
-func masquerade(f flannel.Family, data []byte) (uint32, bool) {
-	if f == flannel.IPv6 {
-		if len(data) < 40 {
-			return 0, false
-		}
-		return binary.NativeEndian.Uint32(data), true
-	}
-	if len(data) < 20 || binary.NativeEndian.Uint32(data) != 1 {
-		return 0, false
-	}
-	return binary.NativeEndian.Uint32(data[4:]), true
 }

@@ -55,12 +55,14 @@ func (t *table) baseChain() *flannel.Chain { return &t.ruleset.Chains[t.at+1] }
 
 // forget notes that the table does not exist.
 func (t *table) forget() bool {
-	was := t.present
-	t.present = false
-	for _, c := range []*flannel.Chain{t.userChain(), t.baseChain()} {
-		*c = flannel.Chain{ID: c.ID}
+	if !t.present {
+		return false
 	}
-	return was
+	t.present = false
+	for i := t.at; i < t.at+2; i++ {
+		t.ruleset.Chains[i] = flannel.Chain{ID: t.ruleset.Chains[i].ID}
+	}
+	return true
 }
 
 // changed tells whether the table's shape is another than at the last read.
