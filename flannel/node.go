@@ -16,10 +16,12 @@ type Node struct {
 	ForwardRules Reading[bool]           // whether flanneld was told to write FLANNEL-FWD
 	RandomFully  Reading[bool]           // whether masquerade rules should choose ports fully at random
 	Resync       Reading[time.Duration]  // how often flanneld repairs its rules (iptables mode)
+	NFTables     Reading[bool]           // whether net-conf.json asks for native nftables (EnableNFTables)
 	MTU          Reading[int]
 	Written      time.Time // modification time of the file that the networks come from; zero if unknown
 	Others       []Source  // further sources, kept because they disagree or are older
 	Problems     []Problem // what is wrong with the files themselves
+	Ignored      []Problem // keys of net-conf.json that no Flannel reads: What is the key
 }
 
 // Source is one place that tells networks and subnets.
