@@ -21,6 +21,7 @@ type Node struct {
 	Written      time.Time // modification time of the file that the networks come from; zero if unknown
 	Others       []Source  // further sources, kept because they disagree or are older
 	Problems     []Problem // what is wrong with the files themselves
+	Ignored      []Problem // keys of net-conf.json that no Flannel reads: What is the key
 }
 
 // Source is one place that tells networks and subnets.

@@ -30,16 +30,20 @@ func OpenLinks() (*LinkReader, error) {
 // Close closes the socket.
 func (r *LinkReader) Close() { r.handle.Close() }
 
-// Read lists the interfaces that network plugins make, in the kernel's order.
+// Read lists the interfaces that network plugins make, in the kernel's order. Of the veths that Calico makes, one for each
+// pod, it gives the first only.
 func (r *LinkReader) Read(now flannel.Time) flannel.Reading[[]diagnose.Link] {
 	links, err := r.list()
 	if err != nil {
 		return flannel.Miss[[]diagnose.Link](flannel.Unreadable, err.Error(), "rtnetlink", now)
 	}
 	out := []diagnose.Link{}
+	calico := false
 	for _, l := range links {
 		a := l.Attrs()
-		if pluginLink(a.Name) {
+		pod := l.Type() == "veth" && strings.HasPrefix(a.Name, "cali")
+		if pluginLink(a.Name) || pod && !calico {
+			calico = calico || pod
 			out = append(out, diagnose.Link{Name: a.Name, Type: l.Type(), Up: a.Flags&net.FlagUp != 0})
 		}
 	}
@@ -67,7 +71,7 @@ func pluginLink(name string) bool {
 	case "cni0", "flannel0", "vxlan.calico", "vxlan-v6.calico", "kube-bridge", "kube-ipvs0", "tunl0", "weave", "docker0":
 		return true
 	}
-	for _, prefix := range []string{"flannel.", "flannel-v6.", "flannel-wg", "cilium_", "cali", "wireguard.cali", "antrea-"} {
+	for _, prefix := range []string{"flannel.", "flannel-v6.", "flannel-wg", "cilium_", "wireguard.cali", "antrea-"} {
 		if strings.HasPrefix(name, prefix) {
 			return true
 		}
