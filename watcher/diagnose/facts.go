@@ -36,6 +36,14 @@ type Process struct {
 	Env     map[string]string // only FLANNELD_* and the like; nil where environ could not be read
 	Started flannel.Time
 	Version string // from the build information of its executable, "" if unknown
+
+	Container Container
+}
+
+// Container is where a process runs, as its control group tells. The zero value is "in none".
+type Container struct {
+	ID  string // 64 hexadecimal digits
+	Pod string // UID of the pod, "" if the container belongs to none
 }
 
 // Link is a network interface that Flannel or another network plugin makes.
