@@ -113,6 +113,9 @@ func (j *judgement) due() bool {
 	return j.bereft()
 }
 
+// undecided tells whether rules are due of which no trace, file or memory tells the dialect.
+func (j *judgement) undecided() bool { return j.runs() && j.flannel.Dialect == DialectNone }
+
 // bereft tells whether Flannel was running a moment ago.
 func (j *judgement) bereft() bool {
 	at := j.history.Stopped
@@ -145,8 +148,8 @@ func (j *judgement) dialect() string {
 	case iptables:
 		return DialectIptables
 	}
-	for id := range j.history.Since { // nothing is left of what was there before
-		return dialectOf(id.Backend == flannel.Nftables)
+	if before := j.history.Flannel.Dialect; before != "" && j.due() {
+		return before // nothing is left of what was there before
 	}
 	return DialectNone
 }
@@ -200,10 +203,8 @@ func (j *judgement) inUse(b flannel.Backend) bool {
 // likeliest is the iptables backend to expect Flannel in where nothing tells: the one it was in before, else nft, if it can
 // be read.
 func (j *judgement) likeliest() flannel.Backend {
-	for id := range j.history.Since {
-		if id.Backend != flannel.Nftables {
-			return id.Backend
-		}
+	if before := j.history.Flannel.Backends; len(before) > 0 && before[0] != flannel.Nftables {
+		return before[0]
 	}
 	if _, known := j.facts.ruleset(flannel.IptablesNft); !known {
 		if _, known := j.facts.ruleset(flannel.IptablesLegacy); known {

@@ -15,7 +15,7 @@ type chain struct {
 	listed bool // the last verdict speaks of it
 	diff   flannel.ChainDiff
 	since  flannel.Time // since when diff.State holds
-	bare   flannel.Time // since when it has been as full and as present as it is
+	bare   flannel.Time // since when it has been present or not, empty or not; zero if that was before we watched
 	lane   []Span
 }
 

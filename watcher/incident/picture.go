@@ -43,7 +43,7 @@ func (s *State) bucket(now flannel.Time) int64 {
 			newest = min(newest, b.read.Sub(s.started))
 		}
 	}
-	return int64(newest / Step)
+	return int64(max(0, newest-1) / Step) // a read at the very end of a bucket filled that one
 }
 
 func (s *State) chainView(c *chain) ChainView {

@@ -124,13 +124,17 @@ func (s *State) readNews(b *backend, rs *flannel.Ruleset, r flannel.Reading[flan
 		s.note(Event{Time: at, Kind: EventReadBack, Severity: diagnose.Info, Text: b.name.String() + " can be read again"})
 	}
 	s.followOwn(b)
-	s.judge(at)
 	who := s.who(b.name, from, rs.Generation)
-	for _, c := range s.sorted() {
-		if c.id.Backend == b.name {
-			s.compare(c, &b.rules, first, who, at)
+	compare := func(inOwn bool) {
+		for _, c := range s.sorted() {
+			if c.id.Backend == b.name && own(c.id) == inOwn {
+				s.compare(c, &b.rules, first, who, at)
+			}
 		}
 	}
+	compare(true) // first, since the verdict asks since when a chain has been empty
+	s.judge(at)
+	compare(false) // last, since the verdict says which rules of a base chain are Flannel's
 	s.link(b)
 }
 
@@ -148,7 +152,7 @@ func (s *State) compare(c *chain, rs *flannel.Ruleset, first bool, who *Who, at 
 	was, is := c.shape, c.shapeOf(rs)
 	known := c.seen && !first
 	c.shape, c.seen = is, true
-	if was.present != is.present || (was.rules == 0) != (is.rules == 0) || c.bare.IsZero() {
+	if known && (was.present != is.present || (was.rules == 0) != (is.rules == 0)) {
 		c.bare = at
 	}
 	var entries []flannel.Entry

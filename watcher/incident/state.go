@@ -35,7 +35,8 @@ type State struct {
 	backends [len(backendSlots)]backend
 	chains   map[flannel.ChainID]*chain
 	verdict  diagnose.Assessment
-	judged   flannel.Time // when verdict was reached
+	judged   flannel.Time     // when verdict was reached
+	before   diagnose.Flannel // the last verdict that found a dialect in use
 	starts   []flannel.Time
 	stopped  flannel.Time             // when the last process of Flannel was found gone, zero while one runs or none was seen
 	holds    map[finding]flannel.Time // since when each finding holds
@@ -157,6 +158,9 @@ func (s *State) applyFault(f Fault, at flannel.Time) {
 func (s *State) judge(at flannel.Time) {
 	s.judged = at
 	s.verdict = diagnose.Assess(s.facts, s.history(at))
+	if s.verdict.Flannel.Dialect != diagnose.DialectNone {
+		s.before = s.verdict.Flannel
+	}
 	for _, c := range s.chains {
 		c.listed = false
 	}
@@ -183,12 +187,12 @@ func (s *State) judge(at flannel.Time) {
 }
 
 func (s *State) history(at flannel.Time) diagnose.History {
-	h := diagnose.History{Since: make(map[flannel.ChainID]flannel.Time, len(s.chains)), Stopped: s.stopped}
+	h := diagnose.History{Since: make(map[flannel.ChainID]flannel.Time, len(s.chains)), Stopped: s.stopped, Flannel: s.before}
 	h.FlannelStarts = slices.DeleteFunc(slices.Clone(s.starts), func(t flannel.Time) bool {
 		return at.Sub(t) > startsWindow
 	})
 	for id, c := range s.chains {
-		if c.listed {
+		if c.listed && own(id) {
 			h.Since[id] = c.bare
 		}
 	}
