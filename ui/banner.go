@@ -49,7 +49,7 @@ func (s *screen) banner() string {
 		l.put(roleDim, " · "+h.who[:strings.LastIndexByte(h.who, ' ')+1]).put(roleWho, h.who[strings.LastIndexByte(h.who, ' ')+1:])
 	}
 	if key != "" {
-		l.to(s.width - width(key) - 1).put(roleKey, key)
+		l.to(s.width-width(key)-1).put(roleKey, key)
 	}
 	return l.full()
 }

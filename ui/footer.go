@@ -29,7 +29,7 @@ func (s *screen) footer() string {
 	case s.typing:
 		hint := "  enter keep  esc clear"
 		l.put(roleKey, "/").put(roleStrong, tail(clean(s.filter), s.width-l.w-width(hint)-2)).put(roleKey, "▌")
-		return l.to(s.width - width(hint) - 1).put(roleDim, hint).full()
+		return l.to(s.width-width(hint)-1).put(roleDim, hint).full()
 	case s.flash != "" && s.height < roomy:
 		return l.put(roleStrong, cut(s.flash, s.width-2)).full()
 	}

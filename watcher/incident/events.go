@@ -1,7 +1,6 @@
 package incident
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -75,7 +74,7 @@ func (s *State) applyCommit(c *Commit, _ flannel.Time) {
 	if len(s.commits) >= maxCommits {
 		s.commits = slices.Delete(s.commits, 0, maxCommits/4)
 	}
-	s.commits = append(s.commits, commit{c.Backend, c.Generation, c.Who})
+	s.commits = append(s.commits, commit{c.Backend, c.Generation, c.Who.clone()})
 	if c.Generation == 0 {
 		return
 	}
@@ -87,7 +86,7 @@ func (s *State) applyCommit(c *Commit, _ flannel.Time) {
 		return
 	}
 	s.events = slices.Clone(s.events)
-	who := c.Who
+	who := s.commits[len(s.commits)-1].who
 	for i := recent; i < len(s.events); i++ {
 		if late(s.events[i]) {
 			s.events[i].Who = &who
@@ -107,7 +106,8 @@ func (s *State) who(name flannel.Backend, from, to uint32) *Who {
 		if found != nil && found.Comm != c.who.Comm {
 			return nil
 		}
-		found = &Who{PID: c.who.PID, Comm: c.who.Comm}
+		who := c.who
+		found = &who
 	}
 	return found
 }
@@ -148,5 +148,16 @@ func rules(n int) string {
 }
 
 func (s *State) sorted() []*chain {
-	return slices.SortedFunc(maps.Values(s.chains), func(a, b *chain) int { return cmp.Or(a.id.Compare(b.id)) })
+	return slices.SortedFunc(maps.Values(s.chains), func(a, b *chain) int { return a.id.Compare(b.id) })
+}
+
+// clone copies what belongs to the sender.
+func (w Who) clone() Who {
+	if w.Origin != nil {
+		o := *w.Origin
+		o.Cmdline.Value = slices.Clone(o.Cmdline.Value)
+		o.Parents.Value = slices.Clone(o.Parents.Value)
+		w.Origin = &o
+	}
+	return w
 }
