@@ -147,7 +147,7 @@ func (a *alignment) lines(entries []Entry, wanted []Rule) ([]RuleDiff, int) {
 			out = append(out, line)
 		}
 	}
-	copies := map[string]int{} // where the line of the first copy is
+	copies := map[spare]int{} // where the line of the first copy is
 	for _, p := range a.entries {
 		if p.serve >= 0 {
 			if a.inOrder[p.serve] {
@@ -156,7 +156,7 @@ func (a *alignment) lines(entries []Entry, wanted []Rule) ([]RuleDiff, int) {
 			continue
 		}
 		line := p.spareLine(entries[p.index].Rule)
-		key := string(line.Status) + line.Rule.String()
+		key := p.spare(line)
 		if at, again := copies[key]; again {
 			out[at].Times++
 			continue
@@ -198,6 +198,19 @@ func (p placing) spareLine(r Rule) RuleDiff {
 		line.Status = RuleDuplicate
 	}
 	return line
+}
+
+// spare tells rules apart that serve for none: by the wanted rule that they repeat, else by their words.
+type spare struct {
+	repeats int
+	text    string
+}
+
+func (p placing) spare(line RuleDiff) spare {
+	if line.Status == RuleDuplicate && p.exact {
+		return spare{repeats: p.likes[0]}
+	}
+	return spare{repeats: -1, text: line.Rule.String()}
 }
 
 // variantOf tells whether two rules differ in --random-fully alone.

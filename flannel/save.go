@@ -21,7 +21,7 @@ func ParseSave(text string, b Backend, f Family) (*Ruleset, error) {
 		text = rest
 	}
 	if p.table != "" {
-		return nil, fmt.Errorf("iptables-save line %d: table %s ends without COMMIT", line, p.table)
+		return nil, fmt.Errorf("iptables-save line %d: table %s ends without COMMIT", line, brief(p.table))
 	}
 	p.addAbsent()
 	slices.SortFunc(p.rs.Chains, func(a, b Chain) int { return a.ID.Compare(b.ID) })
@@ -72,7 +72,7 @@ func (p *saveParser) line(s string) error {
 
 func (p *saveParser) startTable(name string) error {
 	if p.table != "" {
-		return fmt.Errorf("table %s begins before table %s ended", Printable(name), p.table)
+		return fmt.Errorf("table %s begins before table %s ended", brief(name), brief(p.table))
 	}
 	if name == "" {
 		return fmt.Errorf("table without a name")
@@ -97,7 +97,7 @@ func (p *saveParser) chain(s string) error {
 	}
 	id := p.id(fields[0])
 	if _, again := p.index[id]; again {
-		return fmt.Errorf("chain %s is declared twice", Printable(fields[0]))
+		return fmt.Errorf("chain %s is declared twice", brief(fields[0]))
 	}
 	p.index[id] = len(p.rs.Chains)
 	p.rs.Chains = append(p.rs.Chains, Chain{ID: id, Present: true, Base: saveBase(id, fields[1])})
@@ -149,7 +149,7 @@ func (p *saveParser) rule(s string) error {
 	name, text, _ := strings.Cut(chain, " ")
 	at, ok := p.index[p.id(name)]
 	if !ok {
-		return fmt.Errorf("chain %s is not declared", Printable(name))
+		return fmt.Errorf("chain %s is not declared", brief(name))
 	}
 	r, err := ParseRule(text)
 	if err != nil {
