@@ -118,19 +118,24 @@ func (t Trace) closest(rs *Ruleset, networks, subnets []netip.Prefix) Generation
 	return best
 }
 
-// fit counts the rules that a generation explains, less those that it does not.
+// fit counts the rules that a generation explains, less those that it does not; a chain without any difference decides
+// between equals.
 func (t Trace) fit(rs *Ruleset, g Generation, networks, subnets []netip.Prefix) int {
 	n := math.MinInt
 	for _, w := range Expected(networks, subnets, g, t.Options, t.Backend, t.Family) {
+		d := Compare(rs, w)
 		n = max(n, 0)
-		for _, line := range Compare(rs, w).Rules {
+		for _, line := range d.Rules {
 			switch line.Status {
 			case RuleMissing:
 			case RuleOK, RuleVariant:
-				n++
+				n += 2
 			default:
-				n--
+				n -= 2
 			}
+		}
+		if len(d.Rules) == d.Found && d.Found == d.Wanted {
+			n++
 		}
 	}
 	return n
