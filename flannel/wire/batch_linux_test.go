@@ -118,7 +118,8 @@ func TestWithoutThePrivilegeTheReasonIsTold(t *testing.T) {
 	err := k.Do(func() error {
 		// The thread goes away with the namespace.
 		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-		if err := unix.Capset(&header, &[2]unix.CapUserData{}[0]); err != nil {
+		var none [2]unix.CapUserData
+		if err := unix.Capset(&header, &none[0]); err != nil {
 			return err
 		}
 		return wire.Commit(k.conn, &b)
