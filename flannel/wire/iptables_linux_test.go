@@ -43,13 +43,14 @@ func (k *kernel) restore(v tools, f flannel.Family, text string) {
 	k.Feed(text, words[0], append(words[1:], "--noflush")...)
 }
 
-// listed gives what iptables-nft -S prints of a chain's rules, without "-A CHAIN".
-func (k *kernel) listed(v tools, c flannel.ChainID) []string {
+// listed gives what iptables-nft -S prints of a table's rules, by chain and without "-A CHAIN".
+func (k *kernel) listed(v tools, t flannel.TableID) map[string][]string {
 	k.t.Helper()
-	var rules []string
-	for line := range strings.Lines(k.Must(v.program(c.Family, " -t "+c.Table+" -S "+c.Name))) {
-		if rule, ok := strings.CutPrefix(line, "-A "+c.Name); ok {
-			rules = append(rules, strings.TrimSpace(rule))
+	rules := map[string][]string{}
+	for line := range strings.Lines(k.Must(v.program(t.Family, " -t "+t.Name+" -S"))) {
+		if rule, ok := strings.CutPrefix(line, "-A "); ok {
+			chain, text, _ := strings.Cut(strings.TrimSpace(rule), " ")
+			rules[chain] = append(rules[chain], strings.TrimSpace(text))
 		}
 	}
 	return rules
@@ -117,44 +118,49 @@ func flannelSets(b flannel.Backend, do func(name string, f flannel.Family, w fla
 	}
 }
 
-// script writes a set in the syntax of iptables-restore. The chain is renamed, so that sets stand side by side.
-func script(w flannel.Wanted, c flannel.ChainID) string {
+// script writes a chain in the syntax of iptables-restore.
+func script(c flannel.ChainID, rules []flannel.Rule) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "*%s\n:%s - [0:0]\n", c.Table, c.Name)
-	for _, r := range w.Rules {
+	for _, r := range rules {
 		fmt.Fprintf(&s, "-A %s %s\n", c.Name, r)
-	}
-	if w.HookChain.Name != "" {
-		fmt.Fprintf(&s, "-A %s %s\n", w.HookChain.Name, w.Hook)
 	}
 	return s.String() + "COMMIT\n"
 }
 
 func TestRulesOfEveryIptablesDecodeToTheTextItPrints(t *testing.T) {
+	var scripts = map[flannel.Family]string{}
+	sets := map[flannel.ChainID][]flannel.Rule{}
+	add := func(c flannel.ChainID, rules []flannel.Rule) {
+		c.Name = fmt.Sprintf("SET-%d", len(sets)) // so that sets stand side by side
+		sets[c] = rules
+		scripts[c.Family] += script(c, rules)
+	}
+	for _, f := range flannel.Families {
+		scripts[f] = "*nat\n:FLANNEL-POSTRTG - [0:0]\nCOMMIT\n*filter\n:FLANNEL-FWD - [0:0]\nCOMMIT\n"
+	}
+	flannelSets(flannel.IptablesNft, func(_ string, _ flannel.Family, w flannel.Wanted) {
+		add(w.ID, w.Rules)
+		if w.HookChain.Name != "" {
+			add(w.HookChain, []flannel.Rule{w.Hook})
+		}
+	})
 	for _, v := range versions(t) {
 		t.Run(v.name, func(t *testing.T) {
 			k := newKernel(t)
-			for _, f := range flannel.Families {
-				k.restore(v, f, "*nat\n:FLANNEL-POSTRTG - [0:0]\nCOMMIT\n*filter\n:FLANNEL-FWD - [0:0]\nCOMMIT\n")
-			}
-			number := 0
-			flannelSets(flannel.IptablesNft, func(name string, f flannel.Family, w flannel.Wanted) {
-				number++
-				c := w.ID
-				c.Name = fmt.Sprintf("SET-%d", number)
-				k.restore(v, f, script(w, c))
-				rules := k.decoded(c)
-				wantTexts(t, name, texts(rules), k.listed(v, c))
-				if !slices.EqualFunc(rules, w.Rules, flannel.Rule.Equal) {
-					t.Errorf("%s: decoded\n\t%v\nwant\n\t%v", name, rules, w.Rules)
+			listed := map[flannel.TableID]map[string][]string{}
+			for f, text := range scripts {
+				k.restore(v, f, text)
+				for _, name := range []string{"nat", "filter"} {
+					id := flannel.TableID{Backend: flannel.IptablesNft, Family: f, Name: name}
+					listed[id] = k.listed(v, id)
 				}
-			})
-			for _, f := range flannel.Families {
-				for _, c := range []flannel.ChainID{
-					{Backend: flannel.IptablesNft, Family: f, Table: "nat", Name: "POSTROUTING"},
-					{Backend: flannel.IptablesNft, Family: f, Table: "filter", Name: "FORWARD"},
-				} {
-					wantTexts(t, c.String(), texts(k.decoded(c)), k.listed(v, c))
+			}
+			for c, want := range sets {
+				rules := k.decoded(c)
+				wantTexts(t, c.String(), texts(rules), listed[c.TableID()][c.Name])
+				if !slices.EqualFunc(rules, want, flannel.Rule.Equal) {
+					t.Errorf("%s: decoded\n\t%v\nwant\n\t%v", c, rules, want)
 				}
 			}
 		})
@@ -173,7 +179,7 @@ func TestForeignRulesAreUnderstoodOrOpaque(t *testing.T) {
 			k.restore(v, flannel.IPv4, string(page))
 			understood := 0
 			for _, c := range chainsOf(string(page)) {
-				listed, rules := k.listed(v, c), k.decoded(c)
+				listed, rules := k.listed(v, c.TableID())[c.Name], k.decoded(c)
 				if len(listed) != len(rules) {
 					t.Errorf("%s: %d rules listed, %d decoded", c, len(listed), len(rules))
 					continue
@@ -269,8 +275,18 @@ type written struct {
 	rule  flannel.Rule
 }
 
+// otherForms are rules that Flannel does not write and that are understood all the same.
+var otherForms = []string{
+	"-i eth0 -j ACCEPT", "-o cni+ -j RETURN", "! -i a23456789012345 -j RETURN", "! -o veth+ -j RETURN", "-p tcp -j RETURN",
+	"! -p udp -j RETURN", "-p 253", "-m mark --mark 0x4000 -j RETURN", "-m mark ! --mark 0x80000000/0xc0000000 -j RETURN",
+	"-m mark --mark 0x0/0x1 -j RETURN", "-m mark --mark 0x1/0x1 -m mark ! --mark 0x2/0x2 -j RETURN", "-g OTHER", "-j OTHER",
+	"-m comment --comment word", `-m comment --comment "two \"words\" \\ and" -j RETURN`, "-j MASQUERADE --random",
+	"-j MASQUERADE --random --random-fully", "-j MASQUERADE",
+	"-m comment --comment \"" + strings.Repeat("é ", 85) + "\"",
+}
+
 // everyRule gives each rule of Flannel's once, and prefixes of many lengths, in chains by family and table.
-func everyRule() (all []written) {
+func everyRule(t *testing.T) (all []written) {
 	seen := map[string]bool{}
 	add := func(c flannel.ChainID, r flannel.Rule) {
 		if c.Name = "RULES"; !seen[c.String()+r.String()] {
@@ -289,6 +305,13 @@ func everyRule() (all []written) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, f := range flannel.Families {
 		c := flannel.ChainID{Backend: flannel.IptablesNft, Family: f, Table: "nat"}
+		for _, text := range otherForms {
+			r, err := flannel.ParseRule(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			add(c, r)
+		}
 		for bits := 1; bits <= f.Bits(); bits += f.Bits() / 32 {
 			m := flannel.Match{Kind: flannel.MatchSource, Prefix: randomPrefix(random, f, bits), Not: bits%3 == 0}
 			add(c, flannel.NewRule(flannel.Target{Kind: flannel.TargetReturn}, m))
@@ -298,36 +321,53 @@ func everyRule() (all []written) {
 }
 
 func TestEveryIptablesFindsWhatIsEncoded(t *testing.T) {
-	k := newKernel(t)
-	all := everyRule()
+	all := everyRule(t)
 	var b wire.Batch
 	want := map[flannel.ChainID][]string{}
 	for _, f := range flannel.Families {
 		table(t, &b, f)
 		b.AddChain(flannel.MasqChain(flannel.IptablesNft, f))
 		b.AddChain(flannel.ForwardChain(flannel.IptablesNft, f))
+		b.AddChain(flannel.ChainID{Backend: flannel.IptablesNft, Family: f, Table: "nat", Name: "OTHER"})
 	}
 	for _, w := range all {
 		b.AddChain(w.chain)
 		b.AppendRule(w.chain, encode(t, w.chain, w.rule))
 		want[w.chain] = append(want[w.chain], w.rule.String())
 	}
-	k.commit(&b)
 	for _, v := range versions(t) {
 		t.Run(v.name, func(t *testing.T) {
-			var checks strings.Builder // for one shell; a check that fails prints its command
-			for _, w := range all {
-				line := fmt.Sprintf("%s -t %s -C %s %s", v.program(w.chain.Family, ""), w.chain.Table, w.chain.Name, w.rule)
-				fmt.Fprintf(&checks, "%s >/dev/null 2>&1 || cat <<'END'\n%s\nEND\n", line, line)
-			}
-			if missed := k.Feed(checks.String(), "sh"); missed != "" {
-				t.Errorf("of %d rules these are not found:\n%s", len(all), missed)
-			}
+			k := newKernel(t)
+			k.commit(&b)
 			for c := range want {
-				wantTexts(t, c.String(), k.listed(v, c), want[c])
+				wantTexts(t, c.String(), k.listed(v, c.TableID())[c.Name], want[c])
+			}
+			if missed := k.Feed(checks(v, all), "sh"); missed != "" {
+				t.Errorf("not found:\n%s", missed)
+			}
+			// -D looks for a rule in the way of -C, and restore does it for all of them at once.
+			for c, rules := range want {
+				del := "-D " + c.Name + " "
+				k.restore(v, c.Family, "*"+c.Table+"\n"+del+strings.Join(rules, "\n"+del)+"\nCOMMIT\n")
+				if left := k.decoded(c); len(left) > 0 {
+					t.Errorf("%s: not deleted: %v", c, left)
+				}
 			}
 		})
 	}
+}
+
+// checks is a shell script that looks for today's rules of Flannel with -C and prints the command of each that fails.
+func checks(v tools, all []written) string {
+	var s strings.Builder
+	for _, w := range all {
+		if !strings.HasPrefix(w.rule.Comment(), "flanneld") {
+			continue
+		}
+		line := fmt.Sprintf("%s -t %s -C %s %s", v.program(w.chain.Family, ""), w.chain.Table, w.chain.Name, w.rule)
+		fmt.Fprintf(&s, "%s >/dev/null 2>&1 || cat <<'END'\n%s\nEND\n", line, line)
+	}
+	return s.String()
 }
 
 func randomPrefix(r *rand.Rand, f flannel.Family, bits int) netip.Prefix {
@@ -347,7 +387,7 @@ func TestTablesLookAsIfIptablesHadMadeThem(t *testing.T) {
 	for _, f := range flannel.Families {
 		for _, w := range flannel.Expected(nodes["odd networks"].networks, nodes["odd networks"].subnets, flannel.GenV0210,
 			flannel.Options{RandomFully: true, Forward: true, Masq: true}, flannel.IptablesNft, f) {
-			theirs.restore(installed, f, script(w, w.ID))
+			theirs.restore(installed, f, script(w.ID, w.Rules)+script(w.HookChain, []flannel.Rule{w.Hook}))
 			b.AddTable(w.ID.TableID())
 			for _, base := range iptablesBases(w.ID.TableID()) {
 				if err := b.AddBaseChain(base.id, base.base); err != nil {
