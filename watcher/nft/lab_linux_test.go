@@ -2,8 +2,10 @@ package nft
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -199,4 +201,23 @@ func kubeRules(n int, tag string) string {
 	}
 	b.WriteString("COMMIT\n")
 	return b.String()
+}
+
+// threadCPU locks the goroutine to its thread and gives a function that tells the CPU time the thread has taken since.
+func threadCPU(t testing.TB) (stop func() time.Duration) {
+	runtime.LockOSThread()
+	start := cpuOf(t, unix.RUSAGE_THREAD)
+	return func() time.Duration {
+		defer runtime.UnlockOSThread()
+		return cpuOf(t, unix.RUSAGE_THREAD) - start
+	}
+}
+
+// cpuOf is the user and system time of a thread, of this process or of its children.
+func cpuOf(t testing.TB, who int) time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(who, &u); err != nil {
+		t.Error(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
