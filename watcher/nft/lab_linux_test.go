@@ -139,15 +139,16 @@ func mustRead(t testing.TB, r *Reader) (nft, native *flannel.Ruleset) {
 	return nft, native
 }
 
-// writer commits batches in a namespace.
+// writer changes the rules of a namespace, by programs or by batches of its own.
 type writer struct {
+	*labtest.Namespace
 	t    testing.TB
 	conn *netlink.Conn
 }
 
 func writerIn(t testing.TB, n *labtest.Namespace) writer {
 	t.Helper()
-	w := writer{t: t}
+	w := writer{Namespace: n, t: t}
 	err := n.Do(func() (err error) {
 		w.conn, err = netlink.Dial(unix.NETLINK_NETFILTER, nil)
 		return err
