@@ -13,7 +13,7 @@ import (
 // is fed with messages and has no IO.
 type ledger struct {
 	gen     uint32 // the account is as of this generation
-	start   uint32 // generation of the first account: what was announced up to then is of no interest
+	fresh   bool   // it is the first account, and no later commit was heard of yet
 	certain bool   // no announcement was lost since the account was balanced
 	tables  map[flannel.TableID]bool
 	chains  map[flannel.ChainID]account
@@ -29,10 +29,7 @@ type account struct {
 // balance starts the account anew from a whole reading. What was announced of a commit that has not ended is dropped, since
 // its beginning may be missing.
 func (l *ledger) balance(r *Reader) {
-	if l.start == 0 {
-		l.start = r.gen
-	}
-	l.gen, l.certain = r.gen, true
+	l.gen, l.certain, l.fresh = r.gen, true, l.chains == nil
 	l.tables, l.chains = map[flannel.TableID]bool{}, map[flannel.ChainID]account{}
 	l.draft.reset()
 	for _, s := range []*side{&r.nft, &r.native} {
@@ -55,9 +52,10 @@ func (l *ledger) add(m message) *incident.Commit {
 	}
 	defer l.draft.reset()
 	c := newCommit(m)
-	if behind(c.Generation, l.start) {
-		return nil
+	if l.fresh && behind(c.Generation, l.gen) {
+		return nil // happened before anybody watched
 	}
+	l.fresh = false
 	c.Lost = !l.follows(c.Generation)
 	for _, t := range l.draft.tables {
 		c.Tables = append(c.Tables, l.bookTable(t, c.Lost))
