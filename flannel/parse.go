@@ -1,6 +1,7 @@
 package flannel
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"net/netip"
@@ -88,9 +89,9 @@ func parseMatch(words []word, not bool) (Match, int) {
 	case option.is("-d", "--destination"):
 		return prefixMatch(MatchDestination, value, not, n)
 	case option.is("-i", "--in-interface"):
-		return Match{Kind: MatchIn, Not: not, Text: value.text}, n
+		return interfaceMatch(MatchIn, value, not, n)
 	case option.is("-o", "--out-interface"):
-		return Match{Kind: MatchOut, Not: not, Text: value.text}, n
+		return interfaceMatch(MatchOut, value, not, n)
 	case option.is("-p", "--protocol"):
 		return protocolMatch(value, not, n)
 	case option.is(opaqueOption) && value.quoted && !not:
@@ -181,11 +182,19 @@ func maskBits(mask netip.Addr, size int) (int, bool) {
 	return n, true
 }
 
+func interfaceMatch(kind MatchKind, w word, not bool, n int) (Match, int) {
+	if w.text == "+" && !not {
+		return Match{Kind: matchAll}, n
+	}
+	return Match{Kind: kind, Not: not, Text: w.text}, n
+}
+
 func protocolMatch(w word, not bool, n int) (Match, int) {
 	name := w.text
 	if number, err := strconv.ParseUint(name, 10, 8); err == nil {
 		name = ProtocolName(uint8(number))
 	}
+	name = cmp.Or(protocolAliases[name], name)
 	if name == "all" || name == "0" {
 		if not {
 			return Match{}, 0
@@ -196,8 +205,12 @@ func protocolMatch(w word, not bool, n int) (Match, int) {
 }
 
 var protocolNames = map[uint8]string{
-	1: "icmp", 6: "tcp", 17: "udp", 50: "esp", 51: "ah", 58: "ipv6-icmp", 132: "sctp", 135: "mobility-header", 136: "udplite",
+	1: "icmp", 2: "igmp", 4: "ipencap", 6: "tcp", 17: "udp", 41: "ipv6", 47: "gre", 50: "esp", 51: "ah", 58: "ipv6-icmp",
+	89: "ospf", 103: "pim", 112: "vrrp", 132: "sctp", 135: "mobility-header", 136: "udplite",
 }
+
+// protocolAliases are names that iptables-save prints where /etc/protocols is missing.
+var protocolAliases = map[string]string{"icmpv6": "ipv6-icmp", "mh": "mobility-header", "ipv6-mh": "mobility-header"}
 
 // ProtocolName is the name that iptables-save prints for a protocol, or its number where there is none.
 func ProtocolName(number uint8) string {

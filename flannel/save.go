@@ -33,12 +33,13 @@ func cutLine(text string) (string, string) {
 	quoted := false
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
-		case c == '"' && text[0] != '#':
-			quoted = !quoted
-		case c == '\\' && quoted:
-			i++
 		case c == '\n' && !quoted:
 			return text[:i], text[i+1:]
+		case text[0] == '#':
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted && i > 0 && blank(text[i-1])
 		}
 	}
 	return text, ""

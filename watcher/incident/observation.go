@@ -38,6 +38,8 @@ type Commit struct {
 type Who struct {
 	PID  int    // number in the initial PID namespace, 0 if unknown
 	Comm string // the kernel's name of it, at most 15 bytes, unsanitized
+
+	Origin *Origin // what was found out beyond that, nil if nobody asked
 }
 
 // Fault is trouble of the watcher itself.
