@@ -49,7 +49,7 @@ func BenchmarkReadBesideOtherRules(b *testing.B) {
 	for _, others := range []int{10, 1_000, 10_000, 50_000} {
 		b.Run(fmt.Sprint(others), func(b *testing.B) {
 			n := labtest.New(b)
-			n.Feed(flannel4, "iptables-legacy-restore")
+			n.Feed(flannel4, "iptables-legacy-restore", "--noflush")
 			n.Feed(services(others), "iptables-legacy-restore", "--noflush")
 			r := open(b, n)
 			read(b, r)

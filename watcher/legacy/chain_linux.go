@@ -20,23 +20,19 @@ func (l *layout) baseChain(table []byte, first, policy uint32) (span, bool) {
 	return span{}, false
 }
 
-// userChain finds a user-defined chain. It looks at hint first, where the chain was last time. Complete is false if the
-// table ended, or made no sense, before the chain was found whole or the end of all chains reached.
-func (l *layout) userChain(table []byte, name string, hint int) (head int, s span, found, complete bool) {
-	if e, ok := l.entry(table, hint); ok && opens(e, name) {
-		s, ok := l.userRules(table, hint+len(e.raw))
-		return hint, s, ok, ok
-	}
+// userChain finds a user-defined chain. Complete is false if the table ended, or made no sense, before the chain was found
+// whole or the end of all chains reached.
+func (l *layout) userChain(table []byte, name string) (s span, found, complete bool) {
 	for off := 0; ; {
 		e, ok := l.entry(table, off)
 		if !ok {
-			return 0, span{}, false, off == len(table)
-		}
-		if opens(e, name) {
-			s, ok := l.userRules(table, off+len(e.raw))
-			return off, s, ok, ok
+			return span{}, false, off == len(table)
 		}
 		off += len(e.raw)
+		if opens(e, name) {
+			s, ok := l.userRules(table, off)
+			return s, ok, ok
+		}
 	}
 }
 

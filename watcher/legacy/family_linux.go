@@ -53,7 +53,11 @@ func (f *family) close() error {
 	if !f.loaded() {
 		return nil
 	}
-	return errors.Join(f.socket.close(), f.names.close())
+	errs := []error{f.socket.close(), f.names.close()}
+	for _, t := range f.tables {
+		errs = append(errs, t.buf.free())
+	}
+	return errors.Join(errs...)
 }
 
 func (f *family) read(now flannel.Time) (bool, error) {

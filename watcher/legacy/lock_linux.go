@@ -1,11 +1,11 @@
 package legacy
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,8 +17,11 @@ import (
 // LockFile is where iptables-legacy keeps its lock, unless XTABLES_LOCKFILE says otherwise.
 const LockFile = "/run/xtables.lock"
 
-// Tick is how often tables should be looked at where no lock file can be watched.
+// Tick is how often Next returns where a lock file cannot be watched.
 const Tick = time.Second / 20
+
+// ErrWoken is what Next returns after Wake.
+var ErrWoken = errors.New("woken")
 
 // LockEvent says that a program opened or closed the lock file, which it holds from its start to its end. What it changed,
 // it changed before it closed it. Programs that only list rules take the lock too.
@@ -34,23 +37,23 @@ type LockEvent struct {
 }
 
 // LockWatch hears when programs take and release the lock of iptables-legacy: from fanotify, which names the process, else
-// from inotify, which does not, else from a clock. It creates nothing; a lock file that does not exist yet is awaited.
+// from inotify, which does not, else from a clock. It creates nothing; a lock file that does not exist yet is awaited. Only
+// Wake may be called while Next runs.
 type LockWatch struct {
-	mu      sync.Mutex // held while Next runs
 	files   []*lockFile
 	fan     int // fanotify, -1 if unusable
 	fanWhy  error
 	ino     int // inotify, -1 if unusable
 	inoWhy  error
-	wake    int // eventfd: Close was called
+	wake    int // eventfd
 	buf     []byte
 	queue   []LockEvent
 	callers map[int]caller // who opened and has not closed
-	closed  bool
 }
 
 // WatchLock watches lock files, LockFile if none is given. A file of another mount namespace is named through
-// /proc/PID/root. Where nothing can be watched Next ticks instead; only running out of files is an error.
+// /proc/PID/root. Where one cannot be watched Next ticks as well, and Method says why; only a lack of file descriptors is an
+// error.
 func WatchLock(paths []string) (*LockWatch, error) {
 	if len(paths) == 0 {
 		paths = []string{LockFile}
@@ -71,56 +74,42 @@ func WatchLock(paths []string) (*LockWatch, error) {
 	return w, nil
 }
 
-// Next waits for the next event, at most for the given time, for ever if it is negative. False means that the time is over.
-// The clock is asked at the moment of receipt. After Close the error is os.ErrClosed.
-func (w *LockWatch) Next(clock func() flannel.Time, wait time.Duration) (LockEvent, bool, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	var deadline time.Time
-	if wait >= 0 {
-		deadline = time.Now().Add(wait)
+// Next waits for the next event, whose time it takes from the clock at the moment of receipt. It waits until the deadline,
+// for ever if that is zero, and then returns os.ErrDeadlineExceeded; after a Wake it returns ErrWoken.
+func (w *LockWatch) Next(clock func() flannel.Time, deadline time.Time) (LockEvent, error) {
+	tick := time.Time{}
+	if !w.watching() {
+		tick = time.Now().Add(Tick)
 	}
-	for {
-		if w.closed {
-			return LockEvent{}, false, os.ErrClosed
+	for len(w.queue) == 0 {
+		until, ticking := deadline, false
+		if !tick.IsZero() && (deadline.IsZero() || tick.Before(deadline)) {
+			until, ticking = tick, true
 		}
-		if len(w.queue) > 0 {
-			e := w.queue[0]
-			w.queue = w.queue[1:]
-			return e, true, nil
-		}
-		left := time.Duration(-1)
-		if wait >= 0 {
-			left = max(0, time.Until(deadline))
-		}
-		ticking := !w.watching() && (left < 0 || left >= Tick)
-		if ticking {
-			left = Tick
-		}
-		ready, err := w.poll(left)
-		if err != nil {
-			return LockEvent{}, false, fmt.Errorf("watch lock: %w", err)
-		}
+		err := w.wait(until)
 		switch {
-		case ready:
-			w.receive(clock())
-		case ticking:
-			return LockEvent{Time: clock(), Closed: true}, true, nil
-		default:
-			return LockEvent{}, false, nil
+		case ticking && errors.Is(err, os.ErrDeadlineExceeded):
+			return LockEvent{Time: clock(), Closed: true}, nil
+		case err != nil:
+			return LockEvent{}, err
 		}
+		w.receive(clock())
 	}
+	e := w.queue[0]
+	w.queue = w.queue[1:]
+	return e, nil
 }
 
-// Close ends a running Next and frees everything.
-func (w *LockWatch) Close() error {
-	one := [8]byte{7: 1}
-	if _, err := unix.Write(w.wake, one[:]); err != nil {
-		return fmt.Errorf("close lock watch: %w", err)
+// Wake makes the Next that runs, or else the next one that would wait, return ErrWoken.
+func (w *LockWatch) Wake() error {
+	if _, err := unix.Write(w.wake, binary.NativeEndian.AppendUint64(nil, 1)); err != nil {
+		return fmt.Errorf("wake lock watch: %w", err)
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.closed = true
+	return nil
+}
+
+// Close ends the watch.
+func (w *LockWatch) Close() error {
 	var errs []error
 	for _, fd := range []int{w.fan, w.ino, w.wake} {
 		if fd >= 0 {
@@ -132,11 +121,9 @@ func (w *LockWatch) Close() error {
 
 // Method says in words how changes are heard of, one clause for each lock file.
 func (w *LockWatch) Method() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	var parts []string
 	for _, f := range w.files {
-		parts = append(parts, f.method(w))
+		parts = append(parts, f.method())
 	}
 	return strings.Join(parts, "; ")
 }
@@ -151,40 +138,40 @@ func (w *LockWatch) watching() bool {
 	return true
 }
 
-// poll waits until a file can be read.
-func (w *LockWatch) poll(wait time.Duration) (bool, error) {
-	ms := -1
-	if wait >= 0 {
-		ms = int((wait + time.Millisecond - 1) / time.Millisecond)
+// wait sleeps until there is something to read.
+func (w *LockWatch) wait(deadline time.Time) error {
+	var left *unix.Timespec
+	if !deadline.IsZero() {
+		d := unix.NsecToTimespec(max(time.Until(deadline), 0).Nanoseconds())
+		left = &d
 	}
-	// A negative descriptor is skipped by the kernel.
-	fds := []unix.PollFd{{Fd: int32(w.fan), Events: unix.POLLIN}, {Fd: int32(w.ino), Events: unix.POLLIN}, {Fd: int32(w.wake), Events: unix.POLLIN}}
-	n, err := unix.Poll(fds, ms)
+	fds := []unix.PollFd{ // a negative descriptor is skipped
+		{Fd: int32(w.fan), Events: unix.POLLIN},
+		{Fd: int32(w.ino), Events: unix.POLLIN},
+		{Fd: int32(w.wake), Events: unix.POLLIN},
+	}
+	n, err := unix.Ppoll(fds, left, nil)
 	switch {
 	case errors.Is(err, unix.EINTR):
-		return w.poll(wait)
+		return nil
 	case err != nil:
-		return false, fmt.Errorf("poll: %w", err)
+		return fmt.Errorf("wait for lock: %w", err)
+	case n == 0:
+		return os.ErrDeadlineExceeded
+	case fds[2].Revents != 0:
+		var count [8]byte
+		_, _ = unix.Read(w.wake, count[:]) // resets the eventfd; it cannot block
+		return ErrWoken
 	}
-	if fds[2].Revents != 0 {
-		w.closed = true
-		return true, nil
-	}
-	return n > 0, nil
+	return nil
 }
 
 // receive takes what there is from both sources.
 func (w *LockWatch) receive(now flannel.Time) {
-	if w.fan >= 0 {
-		if n, err := unix.Read(w.fan, w.buf); err == nil {
-			w.fanotify(w.buf[:n], now)
-		}
+	if n, err := unix.Read(w.fan, w.buf); err == nil {
+		w.fanotify(w.buf[:n], now)
 	}
-	if w.ino >= 0 {
-		if n, err := unix.Read(w.ino, w.buf); err == nil {
-			w.inotify(w.buf[:n], now)
-		}
+	if n, err := unix.Read(w.ino, w.buf); err == nil {
+		w.inotify(w.buf[:n], now)
 	}
 }
-
-func (w *LockWatch) push(e LockEvent) { w.queue = append(w.queue, e) }

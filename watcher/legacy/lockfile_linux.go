@@ -73,7 +73,7 @@ func (f *lockFile) mark(w *LockWatch) {
 	f.fileWatch = wd
 }
 
-func (f *lockFile) method(w *LockWatch) string {
+func (f *lockFile) method() string {
 	switch {
 	case f.fanMarked:
 		return "fanotify on " + f.path
@@ -101,13 +101,13 @@ func (w *LockWatch) fanotify(b []byte, now flannel.Time) {
 		e := LockEvent{Time: now, Opened: mask&unix.FAN_OPEN != 0, Closed: mask&unix.FAN_CLOSE != 0}
 		if fd < 0 { // events were lost
 			e.Closed = true
-			w.push(e)
+			w.queue = append(w.queue, e)
 			continue
 		}
 		e.Path = w.pathOf(fd)
 		_ = unix.Close(fd) // read-only, and the kernel's own: nothing can be lost
 		w.identify(&e, pid)
-		w.push(e)
+		w.queue = append(w.queue, e)
 	}
 }
 
@@ -137,7 +137,7 @@ func (w *LockWatch) inotify(b []byte, now flannel.Time) {
 		name, _, _ := bytes.Cut(b[header:size], []byte{0})
 		b = b[size:]
 		if mask&unix.IN_Q_OVERFLOW != 0 {
-			w.push(LockEvent{Time: now, Closed: true})
+			w.queue = append(w.queue, LockEvent{Time: now, Closed: true})
 			continue
 		}
 		for _, f := range w.files {
@@ -153,10 +153,10 @@ func (w *LockWatch) inotifyOne(f *lockFile, wd int, mask uint32, name string, no
 	case wd == f.dirWatch && name == f.name:
 		f.mark(w)
 		// Whoever made the file may be done with it by now; a look at the tables is right in any case.
-		w.push(LockEvent{Time: now, Path: f.path, Opened: true, Closed: true})
+		w.queue = append(w.queue, LockEvent{Time: now, Path: f.path, Opened: true, Closed: true})
 	case wd == f.fileWatch && mask&unix.IN_IGNORED != 0:
 		f.fileWatch = -1
 	case wd == f.fileWatch && name == "":
-		w.push(LockEvent{Time: now, Path: f.path, Opened: mask&unix.IN_OPEN != 0, Closed: mask&unix.IN_CLOSE != 0})
+		w.queue = append(w.queue, LockEvent{Time: now, Path: f.path, Opened: mask&unix.IN_OPEN != 0, Closed: mask&unix.IN_CLOSE != 0})
 	}
 }

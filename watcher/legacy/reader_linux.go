@@ -75,7 +75,7 @@ func (r *Reader) Read(now flannel.Time) (*flannel.Ruleset, error) {
 	defer runtime.UnlockOSThread()
 	start := r.cpu()
 	err := r.read(now)
-	r.budget.spend(now, r.cpu()-start)
+	r.budget.spend(now, r.cpu()-start, r.fell())
 	if err != nil {
 		return nil, fmt.Errorf("read iptables-legacy: %w", err)
 	}
@@ -136,12 +136,24 @@ func (r *Reader) Changed() (bool, error) {
 func (r *Reader) Cost() time.Duration { return r.budget.last }
 
 // Interval is how long to wait from the last Read to the next one, if nothing happens: base, or as much longer as keeps
-// reading at one hundredth of a core.
-func (r *Reader) Interval(base time.Duration) time.Duration { return max(base, share*r.budget.debt) }
+// reading at one hundredth of a core. It is shorter for a second after a counter fell, as far as the budget goes.
+func (r *Reader) Interval(base time.Duration) time.Duration { return r.budget.interval(base) }
 
 // Affordable tells whether a change may be answered by a Read at once, ahead of Interval. Where it is false, Changed is
 // still cheap.
 func (r *Reader) Affordable(now flannel.Time) bool { return r.budget.owed(now) < burst }
+
+// fell tells whether a counter of a rule that stayed was lower in the last Read than in the one before.
+func (r *Reader) fell() bool {
+	for _, f := range r.families {
+		for _, t := range f.tables {
+			if t.fell {
+				return true
+			}
+		}
+	}
+	return false
+}
 
 func (r *Reader) cpu() time.Duration {
 	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &r.clock) != nil {

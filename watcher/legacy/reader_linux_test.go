@@ -64,15 +64,20 @@ func texts(t testing.TB, rs *flannel.Ruleset, id flannel.ChainID) []string {
 	return out
 }
 
-const flannel4 = `*nat
+// flannelNat4 fills a chain that exists, and also makes it if the table is new.
+const flannelNat4 = `*nat
 :FLANNEL-POSTRTG - [0:0]
--A POSTROUTING -m comment --comment "flanneld masq" -j FLANNEL-POSTRTG
 -A FLANNEL-POSTRTG -m mark --mark 0x4000/0x4000 -m comment --comment "flanneld masq" -j RETURN
 -A FLANNEL-POSTRTG -s 10.244.1.0/24 -d 10.244.0.0/16 -m comment --comment "flanneld masq" -j RETURN
 -A FLANNEL-POSTRTG -s 10.244.0.0/16 -d 10.244.1.0/24 -m comment --comment "flanneld masq" -j RETURN
 -A FLANNEL-POSTRTG ! -s 10.244.0.0/16 -d 10.244.1.0/24 -m comment --comment "flanneld masq" -j RETURN
 -A FLANNEL-POSTRTG -s 10.244.0.0/16 ! -d 224.0.0.0/4 -m comment --comment "flanneld masq" -j MASQUERADE --random-fully
 -A FLANNEL-POSTRTG ! -s 10.244.0.0/16 -d 10.244.0.0/16 -m comment --comment "flanneld masq" -j MASQUERADE --random-fully
+COMMIT
+`
+
+const flannel4 = flannelNat4 + `*nat
+-A POSTROUTING -m comment --comment "flanneld masq" -j FLANNEL-POSTRTG
 COMMIT
 *filter
 :FLANNEL-FWD - [0:0]
@@ -106,7 +111,7 @@ func TestAFreshNamespaceHasNoTables(t *testing.T) {
 
 func TestFlannelsChains(t *testing.T) {
 	n := labtest.New(t)
-	n.Feed(flannel4, "iptables-legacy-restore")
+	n.Feed(flannel4, "iptables-legacy-restore", "--noflush")
 	rs := read(t, open(t, n))
 	for _, c := range rs.Chains {
 		t.Log(c.ID, c.Present, c.Base)

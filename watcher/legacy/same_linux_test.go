@@ -156,3 +156,64 @@ func TestForeignRulesAreOpaqueAndReadable(t *testing.T) {
 		})
 	}
 }
+
+// restoreText is the input for iptables-restore that makes chains as wanted.
+func restoreText(wanted []flannel.Wanted) string {
+	var b strings.Builder
+	for _, w := range wanted {
+		fmt.Fprintf(&b, "*%s\n", w.ID.Table)
+		if w.HookChain != (flannel.ChainID{}) {
+			fmt.Fprintf(&b, ":%s - [0:0]\n-A %s %s\n", w.ID.Name, w.HookChain.Name, w.Hook)
+		}
+		for _, r := range w.Rules {
+			fmt.Fprintf(&b, "-A %s %s\n", w.ID.Name, r)
+		}
+		b.WriteString("COMMIT\n")
+	}
+	return b.String()
+}
+
+func TestEveryGenerationReadsAsExpected(t *testing.T) {
+	labtest.RequireTools(t, "iptables-legacy-save", "ip6tables-legacy-save")
+	prefixes := func(list ...string) []netip.Prefix {
+		var out []netip.Prefix
+		for _, s := range list {
+			out = append(out, netip.MustParsePrefix(s))
+		}
+		return out
+	}
+	networks := prefixes("10.244.0.0/16", "10.96.0.0/13", "fd00:244::/56", "fd00:245::/56")
+	subnets := prefixes("10.244.1.0/24", "fd00:244:0:1::/64")
+	n := labtest.New(t)
+	n.Must("iptables-legacy -S") // ip_tables has to have a table for its list to be made
+	r := open(t, n)
+	for _, tool := range both {
+		for _, g := range flannel.Generations {
+			for _, o := range []flannel.Options{{Masq: true, Forward: true}, {Masq: true, Forward: true, RandomFully: true}} {
+				name := fmt.Sprintf("%s %s fully=%v", tool.family, g, o.RandomFully)
+				wanted := flannel.Expected(networks, subnets, g, o, flannel.IptablesLegacy, tool.family)
+				if len(wanted) == 0 {
+					continue
+				}
+				n.Feed(restoreText(wanted), tool.iptables+"-restore")
+				rs := read(t, r)
+				for _, w := range wanted {
+					c := rs.Chain(w.ID)
+					compare(t, name+" "+w.ID.String(), counted(c), saved(n, tool.iptables, w.ID.Table, w.ID.Name))
+					if len(c.Entries) != len(w.Rules) {
+						t.Errorf("%s: %d rules, want %d", name, len(c.Entries), len(w.Rules))
+						continue
+					}
+					for i, e := range c.Entries {
+						if !e.Rule.Equal(w.Rules[i]) {
+							t.Errorf("%s %s rule %d\n got %#v\nwant %#v", name, w.ID, i+1, e.Rule, w.Rules[i])
+						}
+					}
+					if w.HookChain != (flannel.ChainID{}) {
+						compare(t, name+" hook", texts(t, rs, w.HookChain), []string{w.Hook.String()})
+					}
+				}
+			}
+		}
+	}
+}

@@ -19,7 +19,8 @@ const (
 const (
 	nameLen = 32 // XT_TABLE_MAXNAMELEN
 	hooks   = 5  // NF_INET_NUMHOOKS
-	prefix  = 40 // bytes before the entries: struct ipt_get_entries
+
+	entriesHeader = 40 // bytes before the entries: struct ipt_get_entries
 )
 
 // info is struct ipt_getinfo.
@@ -70,11 +71,7 @@ func (s *socket) info(name *[nameLen]byte, in *info) error {
 	return s.get(optInfo, unsafe.Pointer(in), uint32(unsafe.Sizeof(*in)))
 }
 
-// entries fills buf, which holds the table's name and size in front.
-func (s *socket) entries(buf []byte) error {
-	return s.get(optEntries, unsafe.Pointer(&buf[0]), uint32(len(buf)))
-}
-
+// get calls getsockopt.
 func (s *socket) get(option int, value unsafe.Pointer, length uint32) error {
 	s.len = length
 	for {

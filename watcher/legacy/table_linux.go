@@ -1,7 +1,6 @@
 package legacy
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -19,8 +18,10 @@ type place struct {
 
 // places are in the order of their IDs. Type and priority are what the kernel registers for these tables.
 var places = []place{
-	{"nat", "FLANNEL-POSTRTG", "POSTROUTING", unix.NF_INET_POST_ROUTING, flannel.BaseChain{Type: "nat", Hook: "postrouting", Priority: 100}},
-	{"filter", "FLANNEL-FWD", "FORWARD", unix.NF_INET_FORWARD, flannel.BaseChain{Type: "filter", Hook: "forward", Priority: 0}},
+	{flannel.TableNat, flannel.ChainMasq, flannel.ChainPostrouting, unix.NF_INET_POST_ROUTING,
+		flannel.BaseChain{Type: "nat", Hook: "postrouting", Priority: 100}},
+	{flannel.TableFilter, flannel.ChainFwd, flannel.ChainForward, unix.NF_INET_FORWARD,
+		flannel.BaseChain{Type: "filter", Hook: "forward", Priority: 0}},
 }
 
 var (
@@ -37,14 +38,16 @@ type table struct {
 	at      int // where its two chains stand in the ruleset: Flannel's, then the base chain
 	cname   [nameLen]byte
 	present bool
+	fell    bool // a counter of a rule that stayed was lower than before
 	info    info // of the last read
 	now     info // of a look in between
-	buf     []byte
-	hint    int // where Flannel's chain was
+	buf     buffer
+	partly  bool // the kernel can be made to copy a part of the table
+	part    partial
 }
 
 func newTable(p place, l *layout, rs *flannel.Ruleset, at int) *table {
-	t := &table{place: p, layout: l, ruleset: rs, at: at, hint: -1}
+	t := &table{place: p, layout: l, ruleset: rs, at: at, partly: canReadPartly()}
 	t.id = flannel.TableID{Backend: rs.Backend, Family: l.family, Name: p.table}
 	copy(t.cname[:], p.table)
 	return t
@@ -73,49 +76,33 @@ func (t *table) changed(s *socket) (bool, error) {
 	return t.now.entries != t.info.entries || t.now.size != t.info.size, nil
 }
 
-func (t *table) read(s *socket, _ flannel.Time) (bool, error) {
-	entries, err := t.fetch(s)
+// read brings the table's chains up to date, and tells whether anything but a counter changed.
+func (t *table) read(s *socket, now flannel.Time) (bool, error) {
+	t.fell = false
+	if t.readPart(s, now) {
+		return false, nil
+	}
+	entries, err := t.fetchAll(s)
+	changed := false
+	if err == nil {
+		changed, err = t.parse(entries, now)
+	}
 	if err != nil {
-		return false, err
+		t.info = info{} // differs from what any table has
 	}
-	return t.parse(entries)
+	return changed, err
 }
 
-// fetch copies the table. The kernel refuses with EAGAIN when its size is no longer the one just learnt.
-func (t *table) fetch(s *socket) ([]byte, error) {
-	for range 16 {
-		if err := s.info(&t.cname, &t.info); err != nil {
-			return nil, fmt.Errorf("get size of table: %w", err)
-		}
-		need := prefix + int(t.info.size)
-		if cap(t.buf) < need {
-			t.buf = make([]byte, need+need/8)
-		}
-		buf := t.buf[:need]
-		copy(buf, t.cname[:])
-		binary.NativeEndian.PutUint32(buf[nameLen:], t.info.size)
-		err := s.entries(buf)
-		if err == nil {
-			return buf[prefix:], nil
-		}
-		if !errors.Is(err, unix.EAGAIN) {
-			return nil, fmt.Errorf("get entries: %w", err)
-		}
-	}
-	return nil, errMoving
-}
-
-// parse brings the two chains up to date, and tells whether anything but a counter changed.
-func (t *table) parse(entries []byte) (bool, error) {
+func (t *table) parse(entries []byte, now flannel.Time) (bool, error) {
 	base, ok := t.layout.baseChain(entries, t.info.hookEntry[t.hook], t.info.underflow[t.hook])
 	if !ok {
 		return false, fmt.Errorf("chain %s: %w", t.base, errMalformed)
 	}
-	head, user, found, complete := t.layout.userChain(entries, t.user, t.hint)
+	user, found, complete := t.layout.userChain(entries, t.user)
 	if !complete {
 		return false, fmt.Errorf("chain %s: %w", t.user, errMalformed)
 	}
-	t.hint = head
+	t.remember(entries, now, base, user, found)
 	changed := !t.present
 	t.present = true
 	changed = t.policy(entries, base) || changed
@@ -138,7 +125,8 @@ func (t *table) policy(entries []byte, s span) bool {
 	if c.Base != nil && *c.Base == want {
 		return false
 	}
-	c.Base = &want
+	is := want
+	c.Base = &is
 	return true
 }
 
@@ -149,23 +137,41 @@ func (t *table) fill(c *flannel.Chain, entries []byte, s span, present bool) boo
 		c.Present, c.Entries = false, nil
 		return was
 	}
+	if !c.Present || !t.same(c, entries, s) {
+		t.rebuild(c, entries, s)
+		return true
+	}
+	t.count(c, entries, s)
+	return false
+}
+
+// same tells whether the rules of a chain are those known.
+func (t *table) same(c *flannel.Chain, entries []byte, s span) bool {
 	n := 0
 	for off := s.first; off < s.last; n++ {
 		e, _ := t.layout.entry(entries, off)
 		if n == len(c.Entries) || c.Entries[n].Body != e.body(t.layout, t.layout.aim(entries, off, e)) {
-			return t.rebuild(c, entries, s)
+			return false
 		}
-		c.Entries[n].Counter = e.counter(t.layout)
 		off += len(e.raw)
 	}
-	if n != len(c.Entries) || !c.Present {
-		return t.rebuild(c, entries, s)
+	return n == len(c.Entries)
+}
+
+// count writes the counters of rules that are those known.
+func (t *table) count(c *flannel.Chain, entries []byte, s span) {
+	n := 0
+	for off := s.first; off < s.last; n++ {
+		e, _ := t.layout.entry(entries, off)
+		was, is := &c.Entries[n].Counter, e.counter(t.layout)
+		t.fell = t.fell || is.Packets < was.Packets || is.Bytes < was.Bytes
+		*was = is
+		off += len(e.raw)
 	}
-	return false
 }
 
 // rebuild decodes a chain anew, except for the bodies that were there already.
-func (t *table) rebuild(c *flannel.Chain, entries []byte, s span) bool {
+func (t *table) rebuild(c *flannel.Chain, entries []byte, s span) {
 	known := make(map[uint64]flannel.Rule, len(c.Entries))
 	for _, e := range c.Entries {
 		known[e.Body] = e.Rule
@@ -183,5 +189,4 @@ func (t *table) rebuild(c *flannel.Chain, entries []byte, s span) bool {
 		off += len(e.raw)
 	}
 	c.Present, c.Entries = true, list
-	return true
 }
