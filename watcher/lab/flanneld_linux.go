@@ -122,6 +122,11 @@ func (d daemon) eachTable(do func(flannel.Wanted) error) error {
 }
 
 func (d daemon) setUp() error {
+	if !d.teardown { // v0.27.0 and later clean up at the start instead of at the end
+		if err := d.cleanOther(); err != nil {
+			return err
+		}
+	}
 	if !d.native {
 		return d.eachTable(refill)
 	}
@@ -139,15 +144,48 @@ func (d daemon) setUp() error {
 	return nil
 }
 
+// cleanOther removes the rules of the mode that is not in use. In iptables it fails half-way, as Flannel does: the chain
+// that it empties is still jumped to, and it does not get to the others.
+func (d daemon) cleanOther() error {
+	s, err := openRuleset()
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	for _, f := range flannel.Families {
+		if d.native {
+			masq := flannel.MasqChain(flannel.IptablesNft, f)
+			if present, err := s.has(masq); err != nil || !present {
+				continue
+			}
+			run("", toolOf(f), "-t", masq.Table, "-F", masq.Name, "--wait") //nolint:errcheck // Flannel goes on too
+			run("", toolOf(f), "-t", masq.Table, "-X", masq.Name, "--wait") //nolint:errcheck
+			continue
+		}
+		tables, err := s.tables(f)
+		if err != nil {
+			return err
+		}
+		if slices.Contains(tables, flannel.NativeTable(f)) {
+			if err := run("", "nft", "delete", "table", f.String(), flannel.NativeTable(f)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // refill is what every start does to a chain: make it, empty it, look for each rule, write all. The chain stays empty for
 // as long as the looking takes.
 func refill(w flannel.Wanted) error {
 	tool := toolOf(w.ID.Family)
-	run("", tool, "-t", w.ID.Table, "-N", w.ID.Name, "--wait") //nolint:errcheck // fails if the chain is there, as intended
+	if run("", tool, "-t", w.ID.Table, "-N", w.ID.Name, "--wait") == nil {
+		return restore(w, nil) // nothing to look for in a new chain
+	}
 	if err := run("", tool, "-t", w.ID.Table, "-F", w.ID.Name, "--wait"); err != nil {
 		return err
 	}
-	return restoreAll(w)
+	return restore(w, look)
 }
 
 // repair writes a chain's rules anew if one of them is missing.
@@ -166,7 +204,7 @@ func (d daemon) repair(w flannel.Wanted) error {
 	}
 	for _, r := range specs(w) {
 		if err := s.check(w.ID.TableID(), r); errors.Is(err, errNoRule) {
-			return restoreAll(w)
+			return restore(w, look)
 		} else if err != nil {
 			return err
 		}
@@ -174,21 +212,24 @@ func (d daemon) repair(w flannel.Wanted) error {
 	return nil
 }
 
-// restoreAll asks for every rule, one process each, and then has those that are there deleted and all added, in one
-// transaction.
-func restoreAll(w flannel.Wanted) error {
-	tool := toolOf(w.ID.Family)
+// restore writes a chain and its jump in one transaction, in which what is there already is deleted first.
+func restore(w flannel.Wanted, present func(w flannel.Wanted, c change) bool) error {
 	var text bytes.Buffer
 	fmt.Fprintf(&text, "*%s\n", w.ID.Table)
 	for _, c := range specs(w) {
-		args := append([]string{tool, "-t", w.ID.Table, "-C", c.chain}, ruleWords(c.rule)...)
-		if run("", append(args, "--wait")...) == nil {
+		if present != nil && present(w, c) {
 			fmt.Fprintf(&text, "-D %s %s\n", c.chain, c.rule)
 		}
 		fmt.Fprintf(&text, "-A %s %s\n", c.chain, c.rule)
 	}
 	text.WriteString("COMMIT\n")
-	return run(text.String(), tool+"-restore", "--noflush", "--wait")
+	return run(text.String(), toolOf(w.ID.Family)+"-restore", "--noflush", "--wait")
+}
+
+// look asks for one rule, by a process of its own.
+func look(w flannel.Wanted, c change) bool {
+	args := append([]string{toolOf(w.ID.Family), "-t", w.ID.Table, "-C", c.chain}, ruleWords(c.rule)...)
+	return run("", append(args, "--wait")...) == nil
 }
 
 // tearDown is the end of a daemon. Versions that take their rules away leave the empty chains.

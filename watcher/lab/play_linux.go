@@ -12,7 +12,6 @@ import (
 
 	"flanwatch/assets"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -32,6 +31,9 @@ func (l *Lab) play(ctx context.Context, steps []step) error {
 }
 
 func (l *Lab) step(ctx context.Context, st step) error {
+	if st.verb == "migrate" {
+		return l.network.migrate()
+	}
 	first, rest := st.words[0], st.words[1:]
 	switch st.verb {
 	case "say":
@@ -47,18 +49,12 @@ func (l *Lab) step(ctx context.Context, st step) error {
 		return l.startProgram(st.words)
 	case "run":
 		return l.runProgram("", st.words)
-	case "feed":
+	case "feed", "tool", "copy":
 		text, err := fs.ReadFile(assets.Scenarios, folder+first)
 		if err != nil {
 			return err
 		}
-		return l.runProgram(string(text), rest)
-	case "tool":
-		return l.runTool(st.words)
-	case "link":
-		return l.network.node.stub(first)
-	case "unlink":
-		return l.network.node.unlink(first)
+		return l.useFile(st.verb, string(text), rest)
 	case "remove":
 		return l.Node.Do(func() error { return os.Remove(hostRoot + first) })
 	}
@@ -118,20 +114,26 @@ func (l *Lab) runProgram(stdin string, argv []string) error {
 	return explain(cmd, cmd.Wait())
 }
 
-// runTool runs a real program, and does nothing where it is not installed.
-func (l *Lab) runTool(argv []string) error {
-	if _, err := exec.LookPath(argv[0]); err != nil {
-		return nil
+func (l *Lab) useFile(verb, text string, words []string) error {
+	switch verb {
+	case "copy":
+		return l.Node.Do(func() error { return writeFile(hostRoot+words[0], text) })
+	case "tool":
+		return l.runTool(text, words)
 	}
-	_, err := l.Node.Run(argv[0], argv[1:]...)
-	return err
+	return l.runProgram(text, words)
 }
 
-// stub makes a link that only has the name of another CNI's device.
-func (h *host) stub(name string) error {
-	err := h.links.LinkAdd(&netlink.Bridge{LinkAttrs: attrs(name)})
+// runTool runs a real program, and does nothing where it is not installed.
+func (l *Lab) runTool(stdin string, argv []string) error {
+	path, err := exec.LookPath(argv[0])
 	if err != nil {
-		return linkError("add", name, err)
+		return nil
 	}
-	return h.up(name)
+	cmd := exec.Command(path, argv[1:]...)
+	cmd.Stdin = strings.NewReader(stdin)
+	if out, err := l.Node.Output(cmd); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
 }

@@ -29,13 +29,15 @@ const (
 
 // parts are the programs that the lab can play. What else it is asked to start only waits for its end.
 var parts = map[string]func(args []string) error{
-	"bash":              shell,
-	"flanneld":          flanneld,
-	"ip6tables":         iptables,
-	"ip6tables-restore": iptablesRestore,
-	"iptables":          iptables,
-	"iptables-restore":  iptablesRestore,
-	"nft":               nft,
+	"bash":                  shell,
+	"flanneld":              flanneld,
+	"ip6tables":             iptables,
+	"ip6tables-nft-restore": iptablesRestore,
+	"ip6tables-restore":     iptablesRestore,
+	"iptables":              iptables,
+	"iptables-nft-restore":  iptablesRestore,
+	"iptables-restore":      iptablesRestore,
+	"nft":                   nft,
 }
 
 // The kernel reports the thread that commits, not the process. The first goroutine runs on the first thread, whose number

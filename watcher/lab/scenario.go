@@ -27,9 +27,10 @@ import (
 //	start PROGRAM ARGS...           starts a program that stays
 //	run PROGRAM ARGS...             runs a program to its end
 //	feed FILE PROGRAM ARGS...       the same with a file of the scenarios' folder as standard input
-//	tool PROGRAM ARGS...            runs a program of the machine, where it is installed
-//	link NAME, unlink NAME          makes and deletes a link
+//	tool FILE PROGRAM ARGS...       the same with a real program of the machine, where it is installed
+//	copy FILE PATH                  gives the node a file
 //	remove PATH                     deletes a file of the node
+//	migrate                         replaces Flannel's overlay and pod addresses by Calico's
 //	play NAME                       plays another scenario's story
 //	again                           starts over behind "ready"
 //	leaves CHAIN COUNT              says how many rules there are at the end; -1 says that there is no such chain
@@ -49,8 +50,8 @@ type step struct {
 
 // verbs gives the least number of words of each step.
 var verbs = map[string]int{
-	"say": 1, "wait": 1, "flanneld": 3, "stop": 1, "start": 1, "run": 1, "feed": 2, "tool": 1, "link": 1, "unlink": 1,
-	"remove": 1, "on": 1, "play": 1, "again": 0,
+	"say": 1, "wait": 1, "flanneld": 3, "stop": 1, "start": 1, "run": 1, "feed": 2, "tool": 2, "copy": 2,
+	"remove": 1, "migrate": 0, "on": 1, "play": 1, "again": 0,
 }
 
 // Tour is the scenario that plays the others one after the other.

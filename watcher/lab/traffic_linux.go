@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"flanwatch/flannel"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -18,25 +20,27 @@ import (
 type flow struct {
 	from    *host
 	proto   string // "tcp" or "udp"
-	to      string // an address of the lab on which an echo server listens
-	rate    float64
-	packets int // datagrams, or kilobytes asked for
+	to      *host
+	family  flannel.Family
+	rate    float64 // connections a second, on average
+	packets int     // datagrams, or kilobytes asked for
 }
 
 // flows touch every rule that a healthy node's traffic touches: pods to the outside, pods to a remote pod and back.
 func (w *network) flows() []flow {
+	v4, v6 := flannel.IPv4, flannel.IPv6
 	return []flow{
-		{w.podA, "tcp", outsideV4, 12, 6},
-		{w.podB, "udp", outsideV4, 16, 2},
-		{w.podA, "udp", remoteV4, 10, 3},
-		{w.podB, "tcp", remoteV4, 6, 12},
-		{w.remote, "tcp", podAV4, 7, 8},
-		{w.remote, "udp", podBV4, 5, 2},
-		{w.podA, "udp", outsideV6, 6, 2},
-		{w.podB, "tcp", outsideV6, 4, 5},
-		{w.podA, "tcp", remoteV6, 5, 6},
-		{w.podB, "udp", remoteV6, 4, 2},
-		{w.remote, "udp", podAV6, 4, 2},
+		{w.podA, "tcp", w.outside, v4, 12, 6},
+		{w.podB, "udp", w.outside, v4, 16, 2},
+		{w.podA, "udp", w.remote, v4, 10, 3},
+		{w.podB, "tcp", w.remote, v4, 6, 12},
+		{w.remote, "tcp", w.podA, v4, 7, 8},
+		{w.remote, "udp", w.podB, v4, 5, 2},
+		{w.podA, "udp", w.outside, v6, 6, 2},
+		{w.podB, "tcp", w.outside, v6, 4, 5},
+		{w.podA, "tcp", w.remote, v6, 5, 6},
+		{w.podB, "udp", w.remote, v6, 4, 2},
+		{w.remote, "udp", w.podA, v6, 4, 2},
 	}
 }
 
@@ -57,17 +61,18 @@ type traffic struct {
 func startTraffic(w *network) (*traffic, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	t := &traffic{stop: stop, slots: make(chan struct{}, crowd)}
-	for at, addrs := range map[*host][]string{
-		w.outside: {outsideV4, outsideV6},
-		w.remote:  {remoteV4, remoteV6},
-		w.podA:    {podAV4, podAV6},
-		w.podB:    {podBV4, podBV6},
+	// A datagram is answered from the address it came to only by a socket of that address, and the outside host has two;
+	// pods have one each, which can change.
+	for _, s := range []struct {
+		at   *host
+		addr netip.Addr
+	}{
+		{w.outside, w.outside.at(flannel.IPv4)}, {w.outside, w.outside.at(flannel.IPv6)},
+		{w.remote, netip.IPv6Unspecified()}, {w.podA, netip.IPv6Unspecified()}, {w.podB, netip.IPv6Unspecified()},
 	} {
-		for _, addr := range addrs {
-			if err := t.serve(at, addr); err != nil {
-				t.close()
-				return nil, err
-			}
+		if err := t.serve(s.at, netip.AddrPortFrom(s.addr, echoPort)); err != nil {
+			t.close()
+			return nil, err
 		}
 	}
 	for i, f := range w.flows() {
@@ -84,9 +89,8 @@ func (t *traffic) close() {
 	t.done.Wait()
 }
 
-// serve opens the echo servers of one address.
-func (t *traffic) serve(at *host, addr string) error {
-	where := netip.AddrPortFrom(netip.MustParseAddr(addr), echoPort)
+// serve opens the echo servers of one address; that of no address serves both families.
+func (t *traffic) serve(at *host, where netip.AddrPort) error {
 	var stream *net.TCPListener
 	var datagrams *net.UDPConn
 	err := at.Do(func() (err error) {
@@ -190,7 +194,7 @@ func converse(c *os.File, f flow) {
 
 // dial opens a socket in the host's namespace without waiting for the other side: the first write does that.
 func dial(f flow) (*os.File, error) {
-	to := netip.AddrPortFrom(netip.MustParseAddr(f.to), echoPort)
+	to := netip.AddrPortFrom(f.to.at(f.family), echoPort)
 	kind := unix.SOCK_STREAM
 	if f.proto == "udp" {
 		kind = unix.SOCK_DGRAM
