@@ -9,6 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+
+	"flanwatch/flannel"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -18,6 +21,9 @@ import (
 type host struct {
 	*Namespace
 	links *netlink.Handle
+
+	lock sync.Mutex
+	home [2]netip.Addr // where it is reached, IPv4 and IPv6
 }
 
 func newHost() (*host, error) {
@@ -26,7 +32,7 @@ func newHost() (*host, error) {
 		return nil, err
 	}
 	h := &host{Namespace: n}
-	if err := errors.Join(n.Do(h.open), h.settle(), h.up("lo")); err != nil {
+	if err := errors.Join(n.Do(h.open), h.clean(), h.up("lo")); err != nil {
 		h.close()
 		return nil, err
 	}
@@ -45,9 +51,23 @@ func (h *host) close() {
 	h.Namespace.Close() //nolint:errcheck // the namespace goes away with the process at the latest
 }
 
-// settle undoes what a new namespace inherits from the machine, and turns off duplicate address detection, which would
+// moveTo says where the host is reached from now on.
+func (h *host) moveTo(v4, v6 string) {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	h.home = [2]netip.Addr{netip.MustParseAddr(v4), netip.MustParseAddr(v6)}
+}
+
+// at is the host's address of a family.
+func (h *host) at(f flannel.Family) netip.Addr {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	return h.home[f-flannel.IPv4]
+}
+
+// clean undoes what a new namespace inherits from the machine, and turns off duplicate address detection, which would
 // leave every IPv6 address unusable for a second.
-func (h *host) settle() error {
+func (h *host) clean() error {
 	for _, conf := range []string{"all", "default"} {
 		if err := h.sysctl("0", "ipv4/conf/"+conf+"/rp_filter"); err != nil {
 			return err
@@ -116,16 +136,19 @@ func (h *host) plug(name string, at *host, bridge, port string, addrs ...string)
 	return errors.Join(at.up(port), h.up(name), h.address(name, addrs...))
 }
 
-// vxlan makes a tunnel device as Flannel does: fixed hardware address, no learning, one address of its own.
-func (h *host) vxlan(name, dev, local string, mtu int, mac net.HardwareAddr, addr string) error {
-	under, err := h.links.LinkByName(dev)
+// vxlan is what the tunnel devices of an overlay have in common.
+type vxlan struct{ id, port, mtu int }
+
+// vxlan makes a tunnel device on eth0 as Flannel does: fixed hardware address, no learning, one address of its own.
+func (h *host) vxlan(name string, v vxlan, local string, mac net.HardwareAddr, addr string) error {
+	under, err := h.links.LinkByName("eth0")
 	if err != nil {
-		return linkError("find", dev, err)
+		return linkError("find", "eth0", err)
 	}
 	a := attrs(name)
-	a.MTU, a.HardwareAddr = mtu, mac
+	a.MTU, a.HardwareAddr = v.mtu, mac
 	link := &netlink.Vxlan{
-		LinkAttrs: a, VxlanId: 1, VtepDevIndex: under.Attrs().Index, SrcAddr: net.ParseIP(local), Port: 8472,
+		LinkAttrs: a, VxlanId: v.id, VtepDevIndex: under.Attrs().Index, SrcAddr: net.ParseIP(local), Port: v.port,
 	}
 	if err := h.links.LinkAdd(link); err != nil {
 		return linkError("add vxlan", name, err)
@@ -133,7 +156,8 @@ func (h *host) vxlan(name, dev, local string, mtu int, mac net.HardwareAddr, add
 	return errors.Join(h.up(name), h.address(name, addr))
 }
 
-// tunnel tells a vxlan device of a subnet behind another node, with the three entries that Flannel makes for a lease.
+// tunnel tells a vxlan device of a subnet behind another node, with the three entries that Flannel makes for a lease. The
+// subnet's first address is that of the tunnel device there.
 func (h *host) tunnel(dev, subnet string, mac net.HardwareAddr, node string) error {
 	link, err := h.links.LinkByName(dev)
 	if err != nil {
@@ -183,6 +207,32 @@ func (h *host) address(name string, addrs ...string) error {
 		}
 	}
 	return nil
+}
+
+func (h *host) removeAddress(name string, addrs ...string) error {
+	link, err := h.links.LinkByName(name)
+	if err != nil {
+		return linkError("find", name, err)
+	}
+	for _, text := range addrs {
+		if err := h.links.AddrDel(link, &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix(text))}); err != nil {
+			return linkError("remove "+text+" from", name, err)
+		}
+	}
+	return nil
+}
+
+// reach says that a prefix lies directly behind a link.
+func (h *host) reach(name, prefix, source string) error {
+	link, err := h.links.LinkByName(name)
+	if err != nil {
+		return linkError("find", name, err)
+	}
+	route := &netlink.Route{
+		LinkIndex: link.Attrs().Index, Dst: ipNet(netip.MustParsePrefix(prefix)), Src: net.ParseIP(source),
+		Scope: netlink.SCOPE_LINK,
+	}
+	return linkError("add route through", name, h.links.RouteReplace(route))
 }
 
 // unlink removes a link, and with it the other end of a cable.

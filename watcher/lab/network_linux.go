@@ -53,6 +53,10 @@ func newNetwork() (*network, error) {
 		w.close()
 		return nil, err
 	}
+	w.outside.moveTo(outsideV4, outsideV6)
+	w.podA.moveTo(podAV4, podAV6)
+	w.podB.moveTo(podBV4, podBV6)
+	w.remote.moveTo(remoteV4, remoteV6)
 	return w, nil
 }
 
@@ -92,11 +96,12 @@ func (w *network) join(h *host, port, v4, v6 string) error {
 
 // overlay makes what Flannel's vxlan backend makes on both nodes.
 func (w *network) overlay() error {
+	v4, v6 := vxlan{1, 8472, 1450}, vxlan{1, 8472, 1430}
 	return errors.Join(
-		w.node.vxlan("flannel.1", "eth0", nodeV4, 1450, nodeMAC, "10.244.1.0/32"),
-		w.node.vxlan("flannel-v6.1", "eth0", nodeV6, 1430, nodeMAC, "fd00:244:0:1::/128"),
-		w.peer.vxlan("flannel.1", "eth0", peerV4, 1450, peerMAC, "10.244.2.0/32"),
-		w.peer.vxlan("flannel-v6.1", "eth0", peerV6, 1430, peerMAC, "fd00:244:0:2::/128"),
+		w.node.vxlan("flannel.1", v4, nodeV4, nodeMAC, "10.244.1.0/32"),
+		w.node.vxlan("flannel-v6.1", v6, nodeV6, nodeMAC, "fd00:244:0:1::/128"),
+		w.peer.vxlan("flannel.1", v4, peerV4, peerMAC, "10.244.2.0/32"),
+		w.peer.vxlan("flannel-v6.1", v6, peerV6, peerMAC, "fd00:244:0:2::/128"),
 		w.node.tunnel("flannel.1", "10.244.2.0/24", peerMAC, peerV4),
 		w.node.tunnel("flannel-v6.1", "fd00:244:0:2::/64", peerMAC, peerV6),
 		w.peer.tunnel("flannel.1", "10.244.1.0/24", nodeMAC, nodeV4),
