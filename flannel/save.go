@@ -60,7 +60,7 @@ func (p *saveParser) line(s string) error {
 	case s[0] == '*':
 		return p.startTable(s[1:])
 	case p.table == "":
-		return fmt.Errorf("%q stands outside of a table", Printable(s))
+		return fmt.Errorf("%s stands outside of a table", shown(s))
 	case s == "COMMIT":
 		p.table = ""
 		return nil
@@ -88,7 +88,7 @@ func (p *saveParser) startTable(name string) error {
 func (p *saveParser) chain(s string) error {
 	fields := strings.Fields(s)
 	if len(fields) < 2 {
-		return fmt.Errorf("chain %q has no policy", Printable(s))
+		return fmt.Errorf("chain %s has no policy", shown(s))
 	}
 	if len(fields) > 2 {
 		if _, err := parseCounter(fields[2]); err != nil {
@@ -144,7 +144,7 @@ func (p *saveParser) rule(s string) error {
 	}
 	chain, ok := strings.CutPrefix(s, "-A ")
 	if !ok {
-		return fmt.Errorf("%q is no rule", Printable(s))
+		return fmt.Errorf("%s is no rule", shown(s))
 	}
 	name, text, _ := strings.Cut(chain, " ")
 	at, ok := p.index[p.id(name)]
@@ -167,7 +167,7 @@ func parseCounter(s string) (Counter, error) {
 	p, err1 := strconv.ParseUint(packets, 10, 64)
 	b, err2 := strconv.ParseUint(bytes, 10, 64)
 	if !ok || !ok2 || !ok3 || err1 != nil || err2 != nil {
-		return Counter{}, fmt.Errorf("%q is no counter [packets:bytes]", Printable(s))
+		return Counter{}, fmt.Errorf("%s is no counter [packets:bytes]", shown(s))
 	}
 	return Counter{Packets: p, Bytes: b}, nil
 }

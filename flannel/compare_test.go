@@ -1,0 +1,7 @@
+package flannel
+
+import "testing"
+
+func checkDiff(t *testing.T, rs *Ruleset, w Wanted, d ChainDiff) {
+	t.Helper()
+}
