@@ -207,6 +207,9 @@ func TestEveryGenerationIsHealthyInEveryBackend(t *testing.T) {
 					if (g == flannel.GenV0250) != (b == flannel.Nftables) || g == flannel.GenV080 && random || g == flannel.GenV0110 && !random {
 						continue
 					}
+					if g == flannel.GenV080 && nets[0][0].Addr().Is6() {
+						continue // IPv6 came later
+					}
 					o := usual
 					o.RandomFully = random
 					f := facts(nets[0], nets[1])
