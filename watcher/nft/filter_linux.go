@@ -17,10 +17,9 @@ const filterSteps = 80
 
 // Places in a message, counted from its start. Every nf_tables message but NEWGEN begins with the name of its table.
 const (
-	atLength    = 0
-	atCommand   = 4 // nlmsg_type, whose low byte is the command
-	atTable     = headerLen + genLen + unix.SizeofNlAttr
-	atChainName = unix.SizeofNlAttr // of the attribute behind that of the table
+	atLength  = 0
+	atCommand = 4 // nlmsg_type, whose low byte is the command
+	atTable   = headerLen + genLen + unix.SizeofNlAttr
 )
 
 // filterProgram keeps from the queue of the event socket what is not about Flannel. The kernel runs it before it looks
@@ -64,25 +63,26 @@ func inTable(name string, body []bpf.Instruction) []bpf.Instruction {
 }
 
 // namedChain accepts where the message is about the table itself, or where the attribute at off begins with FLAN or with
-// name. Chains before Linux 6.3 carry their handle there, of 12 bytes, and their name behind it.
+// name. Older kernels announce a chain with its handle there, of 12 bytes, and its name behind.
 func namedChain(off uint32, name string, accept bpf.Instruction) []bpf.Instruction {
-	is := func(s string) bpf.JumpIf { return bpf.JumpIf{Cond: bpf.JumpEqual, Val: word(s)} }
+	const handleLen = unix.SizeofNlAttr + 8
+	is := func(v uint32) bpf.JumpIf { return bpf.JumpIf{Cond: bpf.JumpEqual, Val: v} }
 	skip := func(j bpf.JumpIf, onTrue, onFalse uint8) bpf.JumpIf {
 		j.SkipTrue, j.SkipFalse = onTrue, onFalse
 		return j
 	}
 	return []bpf.Instruction{
 		loadCommand(bpf.LoadIndirect{}),
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.NFT_MSG_NEWTABLE, SkipTrue: 9},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.NFT_MSG_DELTABLE, SkipTrue: 8},
+		skip(is(unix.NFT_MSG_NEWTABLE), 9, 0),
+		skip(is(unix.NFT_MSG_DELTABLE), 8, 0),
+		bpf.LoadIndirect{Off: off + unix.SizeofNlAttr, Size: 4},
+		skip(is(word("FLAN")), 6, 0),
+		skip(is(word(name)), 5, 0),
 		bpf.LoadIndirect{Off: off, Size: 4}, // length and type of the attribute
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrHead(12, unix.NFTA_CHAIN_HANDLE), SkipTrue: 3},
-		bpf.LoadIndirect{Off: off + atChainName, Size: 4},
-		skip(is("FLAN"), 4, 0),
-		skip(is(name), 3, 4),
-		bpf.LoadIndirect{Off: off + 12 + atChainName, Size: 4},
-		skip(is("FLAN"), 1, 0),
-		skip(is(name), 0, 1),
+		skip(is(attrHead(handleLen, unix.NFTA_CHAIN_HANDLE)), 0, 4),
+		bpf.LoadIndirect{Off: off + handleLen + unix.SizeofNlAttr, Size: 4},
+		skip(is(word("FLAN")), 1, 0),
+		skip(is(word(name)), 0, 1),
 		accept,
 	}
 }

@@ -2,8 +2,10 @@ package nft
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -137,15 +139,16 @@ func mustRead(t testing.TB, r *Reader) (nft, native *flannel.Ruleset) {
 	return nft, native
 }
 
-// writer commits batches in a namespace.
+// writer changes the rules of a namespace, by programs or by batches of its own.
 type writer struct {
+	*labtest.Namespace
 	t    testing.TB
 	conn *netlink.Conn
 }
 
 func writerIn(t testing.TB, n *labtest.Namespace) writer {
 	t.Helper()
-	w := writer{t: t}
+	w := writer{Namespace: n, t: t}
 	err := n.Do(func() (err error) {
 		w.conn, err = netlink.Dial(unix.NETLINK_NETFILTER, nil)
 		return err
@@ -199,4 +202,23 @@ func kubeRules(n int, tag string) string {
 	}
 	b.WriteString("COMMIT\n")
 	return b.String()
+}
+
+// threadCPU locks the goroutine to its thread and gives a function that tells the CPU time the thread has taken since.
+func threadCPU(t testing.TB) (stop func() time.Duration) {
+	runtime.LockOSThread()
+	start := cpuOf(t, unix.RUSAGE_THREAD)
+	return func() time.Duration {
+		defer runtime.UnlockOSThread()
+		return cpuOf(t, unix.RUSAGE_THREAD) - start
+	}
+}
+
+// cpuOf is the user and system time of a thread, of this process or of its children.
+func cpuOf(t testing.TB, who int) time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(who, &u); err != nil {
+		t.Error(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
