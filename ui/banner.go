@@ -17,13 +17,15 @@ type headline struct {
 	role  role
 	alert bool   // the word is drawn inverse
 	text  string // what, and since when
-	who   string
+	by    string // how it came about: "emptied by "
+	who   string // "" if unknown
+	more  int    // findings beside this one
 	key   string // the key that helps
 }
 
 // banner draws the headline:
 //
-//	✗ CRITICAL  v4 nat FLANNEL-POSTRTG empty for 4.2 s · emptied by iptables[48213]           enter rules
+//	✗ CRITICAL  v4 nat FLANNEL-POSTRTG empty for 4.2 s · emptied by iptables[48213]           ↵ rules
 func (s *screen) banner() string {
 	h := s.headline()
 	l := s.line().gap(1)
@@ -35,21 +37,26 @@ func (s *screen) banner() string {
 		l.put(h.role, h.sign+" "+h.word)
 	}
 	l.gap(2)
-	key := ""
-	if h.key != "" && s.width >= 80 {
-		key = "  " + h.key
-	}
-	room := s.width - l.w - width(key) - 1
+	end := s.width - 1
 	text := roleText
 	if h.alert {
 		text = roleStrong
 	}
-	l.put(text, cut(h.text, room))
-	if left := room - (l.w - (s.width - width(key) - 1 - room)); h.who != "" && left > 10 {
-		l.put(roleDim, " · "+h.who[:strings.LastIndexByte(h.who, ' ')+1]).put(roleWho, h.who[strings.LastIndexByte(h.who, ' ')+1:])
+	l.put(text, cut(h.text, end-l.w))
+	// What is left over goes to whom it may help, in this order, and never in part.
+	if h.who != "" && l.w+len(" · ")+width(h.by+h.who) <= end {
+		l.put(roleDim, " · "+h.by).put(roleWho, h.who)
 	}
-	if key != "" {
-		l.to(s.width-width(key)-1).put(roleKey, key)
+	if h.key != "" && l.w+2+width(h.key) <= end {
+		end -= width(h.key) + 2
+	} else {
+		h.key = ""
+	}
+	if h.more > 0 && l.w+10 <= end {
+		l.put(roleDim, fmt.Sprintf(" · +%d more", h.more))
+	}
+	if h.key != "" {
+		l.to(end+2).put(roleKey, h.key)
 	}
 	return l.full()
 }
@@ -112,13 +119,11 @@ func (s *screen) findingLine(f *diagnose.Finding, word, sign string, as role) he
 	h := headline{sign: sign, word: word, role: as, alert: true, text: clean(f.Summary)}
 	for i := range s.view.Chains {
 		if c := &s.view.Chains[i]; c.ID == f.Chain {
-			h.text, h.who = s.chainSentence(c, f)
+			h.text, h.by, h.who = s.chainSentence(c, f)
 			h.key = s.helpfulKey(c.ID)
 		}
 	}
-	if more := troubles(s.view.Findings) - 1; more > 0 {
-		h.text += fmt.Sprintf(" (+%d more)", more)
-	}
+	h.more = troubles(s.view.Findings) - 1
 	return h
 }
 
@@ -140,23 +145,24 @@ var stateSentences = map[flannel.ChainState]string{
 }
 
 // chainSentence says what is wrong with a chain, for how long, and who was seen doing it.
-func (s *screen) chainSentence(c *incident.ChainView, f *diagnose.Finding) (text, who string) {
+func (s *screen) chainSentence(c *incident.ChainView, f *diagnose.Finding) (text, by, who string) {
 	state, ok := stateSentences[c.State]
 	if !ok {
-		return clean(f.Summary), ""
+		return clean(f.Summary), "", ""
 	}
 	text = s.chainName(c.ID) + " " + state
 	if c.State == flannel.ChainPartial {
-		text += fmt.Sprintf(", %d of %d rules", c.Found, c.Wanted)
+		text += fmt.Sprintf(" (%d of %d rules)", c.Found, c.Wanted)
 	}
 	since := f.Since
 	if since.IsZero() {
 		since = c.Since
 	}
 	if since.IsZero() {
-		return text, ""
+		return text, "", ""
 	}
-	return text + " for " + span(s.ago(since)), s.culprit(c.ID, since)
+	by, who = s.culprit(c.ID, since)
+	return text + " for " + span(s.ago(since)), by, who
 }
 
 // doneBy says how an event came about, with its author at the end.
@@ -166,7 +172,7 @@ var doneBy = map[incident.EventKind]string{
 }
 
 // culprit names the author of the change that began it.
-func (s *screen) culprit(id flannel.ChainID, since flannel.Time) string {
+func (s *screen) culprit(id flannel.ChainID, since flannel.Time) (by, who string) {
 	for i := len(s.view.Events) - 1; i >= 0; i-- {
 		e := &s.view.Events[i]
 		verb, ok := doneBy[e.Kind]
@@ -174,11 +180,11 @@ func (s *screen) culprit(id flannel.ChainID, since flannel.Time) string {
 			continue
 		}
 		if d := e.Time.Sub(since); d > time.Second || d < -time.Second || e.Who == nil {
-			return ""
+			return "", ""
 		}
-		return verb + strings.ReplaceAll(whoText(e.Who), " ", "_")
+		return verb, whoText(e.Who)
 	}
-	return ""
+	return "", ""
 }
 
 // helpfulKey leads to the rules of the chain in the banner.
@@ -186,7 +192,7 @@ func (s *screen) helpfulKey(id flannel.ChainID) string {
 	if c := s.current(); c == nil || c.ID != id || s.page != pageDashboard || s.focus != panelChains {
 		return ""
 	}
-	return "enter rules"
+	return "↵ rules"
 }
 
 // calm is the line of a node where nothing asks for anybody.

@@ -91,13 +91,18 @@ func (s *screen) visible() []chainRow {
 		}
 	}
 	slices.SortStableFunc(rows, func(a, b chainRow) int {
-		n := cmp.Or(s.compare(a, b), a.ID.Compare(b.ID))
+		n := cmp.Or(s.compare(a, b), byImportance(a.ID, b.ID))
 		if s.reverse {
 			return -n
 		}
 		return n
 	})
 	return rows
+}
+
+// byImportance is the order of names: chains that masquerade before those that forward, whatever a backend calls them.
+func byImportance(a, b flannel.ChainID) int {
+	return cmp.Or(cmp.Compare(a.Backend, b.Backend), cmp.Compare(a.Family, b.Family), on(isNat(b), 1)-on(isNat(a), 1), a.Compare(b))
 }
 
 func (s *screen) compare(a, b chainRow) int {
@@ -149,6 +154,9 @@ type chainColumns struct {
 	graph                   int // columns of the sparkline
 }
 
+// stateWidth is the column of the state, with a space before the border.
+const stateWidth = 11
+
 // perTick is the time of one column of a sparkline. The same on every width, so that a bar means the same everywhere, and
 // long enough that a row changes one column a second and not all of them.
 const perTick = 3
@@ -156,14 +164,14 @@ const perTick = 3
 func (s *screen) chainColumns(rows []chainRow) chainColumns {
 	c := chainColumns{table: 6, name: 11, hook: true, bits: true, total: true}
 	if s.several() {
-		c.backend = 7
+		c.backend = 8
 	}
 	for _, r := range rows {
 		c.table = max(c.table, min(width(clean(r.ID.Table)), 12))
 		c.name = max(c.name, min(width(clean(r.ID.Name)), 28))
 	}
 	room := func() int {
-		fixed := 2 + c.backend + 4 + c.table + 1 + c.name + 1 + 5 + 2 + 8 + 1 + 10
+		fixed := 2 + c.backend + 4 + c.table + 1 + c.name + 1 + 5 + 2 + 8 + 1 + stateWidth
 		return s.inner() - fixed - on(c.hook, 7) - on(c.bits, 6) - on(c.total, 8) - 2
 	}
 	if room() < 20 {
@@ -249,7 +257,7 @@ func (s *screen) chainHead(c chainColumns) string {
 	if c.graph > 0 {
 		l.gap(2).put(roleDim, left("LAST "+period(seconds(c.graph*perTick)), c.graph))
 	}
-	return l.to(s.inner()-10).put(roleDim, "STATE").full()
+	return l.to(s.inner()-stateWidth).put(roleDim, "STATE").full()
 }
 
 func (s *screen) chainLine(r chainRow, c chainColumns, selected bool) string {
@@ -282,9 +290,9 @@ func (s *screen) chainLine(r chainRow, c chainColumns, selected bool) string {
 		l.put(roleText, right(totalCell(r.ChainView), 8))
 	}
 	if c.graph > 0 {
-		l.gap(2).put(roleGraph, s.graph(r.ChainView, c.graph))
+		l.gap(2).pieces(s.graph(r.ChainView, c.graph))
 	}
-	return l.to(s.inner()-10).put(gradeRoles[r.grade], gradeSigns[r.grade]+" "+stateWord(r.State)).full()
+	return l.to(s.inner()-stateWidth).put(gradeRoles[r.grade], gradeSigns[r.grade]+" "+stateWord(r.State)).full()
 }
 
 func foundOf(c *incident.ChainView) string {
@@ -343,8 +351,11 @@ func totalCell(c *incident.ChainView) string {
 }
 
 // graph draws the chain's rate. Its columns stand on whole multiples of their length: a bar moves on and never changes.
-func (s *screen) graph(c *incident.ChainView, n int) string {
+func (s *screen) graph(c *incident.ChainView, n int) piece {
+	if !c.Counted {
+		return piece{roleDim, "no counters"}
+	}
 	end := (s.view.Bucket/perTick+1)*perTick - 1
 	unwatched := n - int(end/perTick) - 1
-	return sparkline(c.History.Window(end, n, perTick), unwatched, s.ascii)
+	return piece{roleGraph, sparkline(c.History.Window(end, n, perTick), unwatched, s.ascii)}
 }

@@ -33,19 +33,28 @@ func (s *screen) footer() string {
 	case s.flash != "" && s.height < roomy:
 		return l.put(roleStrong, cut(s.flash, s.width-2)).full()
 	}
-	sep := 0
-	for _, b := range bindings {
-		if b.short == "" || !slices.Contains(b.places, everywhere) && !slices.Contains(b.places, s.here()) || !s.works(b.act) {
+	offers := s.offers()
+	quit := offers[len(offers)-1]
+	for i, o := range offers {
+		last := i == len(offers)-1
+		if !last && l.w+columns(o)+2+columns(quit) > s.width-1 {
 			continue
 		}
-		key, _, _ := strings.Cut(b.show, ",")
-		if l.w+sep+width(key)+1+width(b.short) > s.width-1 {
-			break
-		}
-		l.gap(sep).put(roleKey, key).put(roleDim, " "+b.short)
-		sep = 2
+		l.pieces(o...).gap(2)
 	}
 	return l.full()
+}
+
+// offers are the keys worth a place in the footer; to quit comes last and is always among them.
+func (s *screen) offers() [][]piece {
+	var out [][]piece
+	for _, b := range bindings {
+		if b.short != "" && s.works(b.act) && (slices.Contains(b.places, everywhere) || slices.Contains(b.places, s.here())) {
+			key, _, _ := strings.Cut(b.show, ",")
+			out = append(out, []piece{{roleKey, key}, {roleDim, " " + b.short}})
+		}
+	}
+	return out
 }
 
 // works tells whether a key does something here at all.

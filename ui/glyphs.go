@@ -16,10 +16,11 @@ const (
 	signPaused  = "‖"
 )
 
-// ticks are the heights of a sparkline. The lowest is kept for zero: whatever is more than nothing stands above it.
+// ticks are the heights of a sparkline. The lowest is kept for zero: whatever is more than nothing stands above it. The
+// full block is left out, so that the graphs of two rows do not run together.
 var (
-	ticks      = []rune("▁▂▃▄▅▆▇█")
-	asciiTicks = []rune(" .:-=+*#")
+	ticks      = []rune("▁▂▃▄▅▆▇")
+	asciiTicks = []rune(" .:-=+*")
 )
 
 // sparkline draws values, oldest first, one column each, scaled to the largest. NaN is a gap, which is not zero; it is
@@ -45,7 +46,7 @@ func sparkline(values []float64, from int, ascii bool) string {
 		case v <= 0:
 			b.WriteRune(heights[0])
 		default:
-			h := int(math.Ceil(v / top * float64(len(heights)-1)))
+			h := int(math.Round(v / top * float64(len(heights)-1)))
 			b.WriteRune(heights[min(max(h, 1), len(heights)-1)])
 		}
 	}

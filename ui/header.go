@@ -64,9 +64,13 @@ func (s *screen) place() []string {
 
 // backends names those that hold Flannel's chains.
 func (s *screen) backends() string {
+	list := s.view.Flannel.Backends
+	if len(list) == 1 {
+		return list[0].String()
+	}
 	var names []string
-	for _, b := range s.view.Flannel.Backends {
-		names = append(names, b.String())
+	for _, b := range list {
+		names = append(names, backendShort[b])
 	}
 	return strings.Join(names, " + ")
 }
@@ -93,7 +97,7 @@ func (s *screen) freshness() []piece {
 	if s.view == nil {
 		return ps
 	}
-	if g := s.generation(); g > 0 && s.width >= 90 {
+	if g := s.generation(); g > 0 && s.width >= 110 {
 		ps = append(ps, piece{roleDim, "  gen "}, piece{roleText, fmt.Sprint(g)})
 	}
 	return append(ps, piece{roleText, "  " + s.clock(s.view.Now.Wall.Add(s.extra()))})

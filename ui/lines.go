@@ -31,7 +31,10 @@ func (l *Lines) Next(v *incident.View) []string {
 	h := s.headline()
 	text := h.word + " " + h.text
 	if h.who != "" {
-		text += ", " + h.who
+		text += ", " + h.by + h.who
+	}
+	if h.more > 0 {
+		text += fmt.Sprintf(", +%d more", h.more)
 	}
 	for i := range v.Chains {
 		text += " | " + chainStatus(&s, &v.Chains[i])

@@ -59,7 +59,7 @@ func (s *screen) rulesPanel(l layout) box {
 		return b
 	}
 	b.title = "Rules of " + s.chainName(c.ID)
-	b.info = fmt.Sprintf("%d of %d", c.Found, c.Wanted)
+	b.info = fmt.Sprintf("%d of %d wanted found", c.Found, c.Wanted)
 	if c.State == flannel.ChainUnreadable {
 		b.info = "unknown"
 	}
@@ -94,10 +94,11 @@ type ruleColumns struct {
 	match, target int
 	status        bool // some rule is not as wanted
 	counters      bool
+	total         bool
 }
 
 func (s *screen) ruleColumns(c *incident.ChainView) ruleColumns {
-	cols := ruleColumns{counters: c.Counted, match: 5}
+	cols := ruleColumns{counters: c.Counted, total: c.Counted}
 	widest := 0
 	for i := range c.Rules {
 		match, target := ruleParts(c.Rules[i].Rule, c.ID)
@@ -105,8 +106,17 @@ func (s *screen) ruleColumns(c *incident.ChainView) ruleColumns {
 		cols.target = max(cols.target, min(width(target), 25))
 		cols.status = cols.status || c.Rules[i].Status != flannel.RuleOK
 	}
-	fixed := 4 + 4 + cols.target + 2 + on(cols.counters, 9+8) + on(!cols.counters, 13) + on(cols.status, 14)
-	cols.match = max(min(widest+2, s.inner()-fixed), 10)
+	room := func() int {
+		return s.inner() - 8 - on(cols.target > 0, cols.target+2) - on(cols.counters, 8) - on(cols.total, 8) - on(!cols.counters, 13) - on(cols.status, 15)
+	}
+	// The match is what tells rules apart: options of the target go first, then the total.
+	if room() < widest+2 {
+		cols.target = min(cols.target, len("MASQUERADE"))
+	}
+	if room() < widest+2 && cols.status {
+		cols.total = false
+	}
+	cols.match = max(min(widest+2, room()), 10)
 	return cols
 }
 
@@ -116,17 +126,17 @@ func (s *screen) ruleHead(c *incident.ChainView, cols ruleColumns) string {
 	if c.ID.Backend == flannel.Nftables {
 		head = "RULE"
 	}
-	if cols.status {
-		head += ", WANTED AGAINST FOUND"
-	}
 	l.put(roleDim, left(head, cols.match))
 	if cols.target > 0 {
 		l.put(roleDim, left("TARGET", cols.target+2))
 	}
 	if cols.counters {
-		l.put(roleDim, right("RATE", 8)+right("TOTAL", 8))
+		l.put(roleDim, right("RATE", 8))
 	} else {
 		l.gap(13)
+	}
+	if cols.total {
+		l.put(roleDim, right("TOTAL", 8))
 	}
 	if cols.status {
 		l.gap(2).put(roleDim, "STATUS")
@@ -175,16 +185,22 @@ func ruleCounters(c *incident.ChainView, r *incident.RuleView, cols ruleColumns)
 		return []piece{{roleDim, left("", 13)}}
 	case !cols.counters:
 		return []piece{{roleDim, left("no counters", 13)}}
+	}
+	rate, total := []piece{{roleDim, right(unknown, 8)}}, piece{roleDim, right(unknown, 8)}
+	switch {
 	case r.Found == 0:
-		return []piece{{roleDim, right(unknown, 8) + right(unknown, 8)}}
 	case !r.Counted:
-		return []piece{{roleDim, right(notApplicable, 8) + right(notApplicable, 8)}}
+		rate, total = []piece{{roleDim, right(notApplicable, 8)}}, piece{roleDim, right(notApplicable, 8)}
+	default:
+		if r.Rate.Known {
+			rate = []piece{{roleText, scaled(r.Rate.Packets)}, {roleDim, unitOf(c.ID) + "/s"}}
+		}
+		total = piece{roleText, right(count(r.Counter.Packets)+unitOf(c.ID), 8)}
 	}
-	rate := []piece{{roleDim, right(unknown, 8)}}
-	if r.Rate.Known {
-		rate = []piece{{roleText, scaled(r.Rate.Packets)}, {roleDim, unitOf(c.ID) + "/s"}}
+	if !cols.total {
+		return rate
 	}
-	return append(rate, piece{roleText, right(count(r.Counter.Packets)+unitOf(c.ID), 8)})
+	return append(rate, total)
 }
 
 // ruleText is a rule in full, as its tool would print it.

@@ -28,16 +28,23 @@ const startZoom = 4
 //	│ 12:04:27.118 ✗ v4 nat FLANNEL-POSTRTG emptied, −6 rules                      iptables[48213] │
 func (s *screen) timelinePanel(l layout) box {
 	b := box{number: "³", title: "Timeline", focused: s.focus == panelTimeline}
-	b.info = fmt.Sprintf("%d events", len(s.view.Events))
-	if len(s.view.Events) == 1 {
-		b.info = "1 event"
-	}
+	b.info = events(len(s.view.Events))
 	if l.lanes > 1 {
 		b.info = period(zooms[s.zoom]) + " a column · " + b.info
 		b.lines = append(b.lines, s.lanes(l.lanes-1)...)
 	}
-	b.lines = append(b.lines, s.events(l.rows[panelTimeline]-l.lanes)...)
+	b.lines = append(b.lines, s.eventLines(l.rows[panelTimeline]-l.lanes)...)
 	return b
+}
+
+func events(n int) string {
+	switch n {
+	case 0:
+		return "no events"
+	case 1:
+		return "1 event"
+	}
+	return fmt.Sprintf("%d events", n)
 }
 
 // laneCell is one column of a lane.
@@ -193,8 +200,8 @@ func severitySign(v diagnose.Severity) (string, role) {
 	return notApplicable, roleDim
 }
 
-// events draws the newest events, or those around the selected one, who did it in a column of its own.
-func (s *screen) events(height int) []string {
+// eventLines draws the newest events, or those around the selected one, who did it in a column of its own.
+func (s *screen) eventLines(height int) []string {
 	list := s.newestFirst()
 	if len(list) == 0 {
 		return []string{s.innerLine(groundPlain).gap(1).put(roleDim, "no changes seen since "+s.clock(s.view.Started.Wall)).full()}
