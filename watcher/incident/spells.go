@@ -48,7 +48,9 @@ func bad(state flannel.ChainState) bool {
 // watched counts only where Flannel is known to run.
 func (s *State) openSpell(c *chain, at flannel.Time) {
 	if inc := s.incident(c.spell); inc != nil {
-		if facts := inc.facts.and(s.circumstancesOf(c)); facts != inc.facts {
+		now := s.circumstancesOf(c)
+		now.others = false // what others lose later is another matter
+		if facts := inc.facts.and(now); facts != inc.facts {
 			inc.facts = facts
 			s.reconsider(inc)
 		}
