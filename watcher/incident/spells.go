@@ -176,3 +176,19 @@ func (s *State) nameCulprit(e Event) {
 		s.reconsider(inc)
 	}
 }
+
+// repairPeriod is the least that Flannel's repair period can be by the repairs that were seen: the longest damage that
+// Flannel itself put right, 0 if none was.
+func (s *State) repairPeriod() time.Duration {
+	var longest time.Duration
+	for i := range s.incidents {
+		inc := &s.incidents[i]
+		if inc.Open || !inc.Complete || inc.Before || byFlannel(inc.RecoveredBy) != yes || inc.Kind == KindStartup || inc.Kind == KindTeardown {
+			continue
+		}
+		if d := inc.Duration(inc.End); d <= time.Minute {
+			longest = max(longest, d)
+		}
+	}
+	return longest
+}

@@ -199,6 +199,7 @@ func (s *State) judge(at flannel.Time) {
 
 func (s *State) history(at flannel.Time) diagnose.History {
 	h := diagnose.History{Since: make(map[flannel.ChainID]flannel.Time, len(s.chains)), Stopped: s.stopped, Flannel: s.before}
+	h.Resync = s.repairPeriod()
 	h.FlannelStarts = slices.DeleteFunc(slices.Clone(s.starts), func(t flannel.Time) bool {
 		return at.Sub(t) > startsWindow
 	})
