@@ -49,7 +49,7 @@ func bad(state flannel.ChainState) bool {
 func (s *State) openSpell(c *chain, at flannel.Time) {
 	if inc := s.incident(c.spell); inc != nil {
 		now := s.circumstancesOf(c)
-		now.others = false // what others lose later is another matter
+		now.others = now.others && at.Sub(inc.touched) < oneCause // what others lose later is another matter
 		if facts := inc.facts.and(now); facts != inc.facts {
 			inc.facts = facts
 			s.reconsider(inc)
@@ -120,7 +120,7 @@ func (s *State) closeSpell(c *chain, at flannel.Time, good bool) {
 		return
 	}
 	inc.Spells = slices.Clone(inc.Spells)
-	open, complete := false, good
+	open := false
 	for i := range inc.Spells {
 		sp := &inc.Spells[i]
 		if sp.Chain == c.id && sp.Open {
@@ -129,14 +129,16 @@ func (s *State) closeSpell(c *chain, at flannel.Time, good bool) {
 		open = open || sp.Open
 	}
 	inc.touched = at
-	if good {
+	switch {
+	case good:
 		inc.RecoveredBy = s.author
-	} else {
-		inc.facts.residue = inc.facts.residue || s.switched(c.id)
+	case s.switched(c.id):
+		inc.facts.residue, inc.RecoveredBy = true, s.author
+	default:
 		inc.unrecovered = true
 	}
 	if !open {
-		inc.Open, inc.End, inc.Complete = false, at, complete && !inc.unrecovered
+		inc.Open, inc.End, inc.Complete = false, at, !inc.unrecovered
 	}
 	s.reconsider(inc)
 }
