@@ -100,6 +100,10 @@ func TestCompareTellsEachRule(t *testing.T) {
 		"a rule not understood in front": {
 			append([]Rule{opaque}, r...), ChainDiffers, "opaque 0<-1, ok 1<-2, ok 2<-3, ok 3<-4, ok 4<-5, ok 5<-6, ok 6<-7",
 		},
+		"rules not understood, alike": {
+			append(slices.Clone(r), opaque, opaque), ChainDiffers,
+			"ok 1<-1, ok 2<-2, ok 3<-3, ok 4<-4, ok 5<-5, ok 6<-6, opaque 0<-7 x2",
+		},
 		"foreign rules alone": {
 			[]Rule{foreign}, ChainPartial,
 			"extra 0<-1, missing 1<-0, missing 2<-0, missing 3<-0, missing 4<-0, missing 5<-0, missing 6<-0",

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -56,7 +57,7 @@ func readFile(t testing.TB, file string) string {
 
 func TestTextIsThatOfIptablesSave(t *testing.T) {
 	for _, file := range []string{
-		"save/odd.nft.ip.txt", "save/odd.legacy.ip.txt", "save/v0.28.10-running.nft.ip.txt", "save/v0.28.10-dual-running.nft.ip6.txt",
+		"save/odd.nft.ip.txt", "save/odd.legacy.ip.txt", "save/foreign.nft.ip.txt", "save/foreign.legacy.ip.txt", "save/v0.28.10-running.nft.ip.txt", "save/v0.28.10-dual-running.nft.ip6.txt",
 	} {
 		for _, text := range savedRules(t, file) {
 			if got := mustRule(t, text).String(); got != text {
@@ -143,6 +144,15 @@ func TestWordsNotUnderstoodStayAndMakeTheRuleOpaque(t *testing.T) {
 		}
 		if back := mustRule(t, r.String()); !back.identical(r) {
 			t.Errorf("%s: came back from %s as %#v, was %#v", text, r, back, r)
+		}
+	}
+}
+
+func TestRulesOfOthersAreUnderstoodInFullOrOpaque(t *testing.T) {
+	beyond := regexp.MustCompile(`-m (addrtype|conntrack|icmp|udp|tcp|limit|multiport|statistic) |-j (MARK|DNAT|REJECT|LOG) |--to-ports`)
+	for _, text := range savedRules(t, "save/foreign.nft.ip.txt") {
+		if r := mustRule(t, text); r.Opaque() != beyond.MatchString(text) {
+			t.Errorf("opaque is %t: %s", r.Opaque(), text)
 		}
 	}
 }
