@@ -247,8 +247,13 @@ func understood(rnd *rand.Rand) Rule {
 		ms = append(ms, makers[rnd.IntN(len(makers))]())
 	}
 	targets := []Target{
-		{Kind: TargetNone}, {Kind: TargetAccept}, {Kind: TargetDrop}, {Kind: TargetReturn}, {Kind: TargetJump, Chain: name()},
-		{Kind: TargetGoto, Chain: name()}, {Kind: TargetMasquerade, Random: some(), RandomFully: some()},
+		{Kind: TargetNone},
+		{Kind: TargetAccept},
+		{Kind: TargetDrop},
+		{Kind: TargetReturn},
+		{Kind: TargetJump, Chain: name()},
+		{Kind: TargetGoto, Chain: name()},
+		{Kind: TargetMasquerade, Random: some(), RandomFully: some()},
 		{Kind: TargetJump, Chain: []string{"ACCEPT", "LOG", "MASQUERADE", "!", "", "--opaque", "-s", "-m"}[rnd.IntN(8)]},
 	}
 	return NewRule(targets[rnd.IntN(len(targets))], ms...)
