@@ -220,7 +220,10 @@ func TestCompareLooksAtFlannelsRulesAloneInASharedChain(t *testing.T) {
 		state ChainState
 		want  string
 	}{
-		"among others":   {w, slices.Concat([]Rule{kube}, w.Rules[:2], []Rule{docker}, w.Rules[2:], []Rule{jump}), ChainOK, "ok 1<-2, ok 2<-3, ok 3<-5, ok 4<-6"},
+		"among others": {
+			w, slices.Concat([]Rule{kube}, w.Rules[:2], []Rule{docker}, w.Rules[2:], []Rule{jump}), ChainOK,
+			"ok 1<-2, ok 2<-3, ok 3<-5, ok 4<-6",
+		},
 		"misspelt":       {w, []Rule{w.Rules[0], typo, w.Rules[2], w.Rules[3]}, ChainOK, "ok 1<-1, ok 2<-2, ok 3<-3, ok 4<-4"},
 		"none":           {w, []Rule{kube, jump, docker}, ChainEmpty, "missing 1<-0, missing 2<-0, missing 3<-0, missing 4<-0"},
 		"an older one":   {w, append([]Rule{old}, w.Rules...), ChainDiffers, "extra 0<-1, ok 1<-2, ok 2<-3, ok 3<-4, ok 4<-5"},
