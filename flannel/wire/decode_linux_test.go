@@ -248,11 +248,15 @@ func TestDecodeLeavesNothingOut(t *testing.T) {
 			e.cmp(false, []byte{6})
 		}, "[meta …] [cmp …] -j ACCEPT"},
 		"continue is no target": {func(e *encoder) { e.jump(verdictContinue, "") }, ""},
-		"a jump to nowhere is opaque": {func(e *encoder) { e.jump(verdictJump, "") },
-			"-j [immediate …]"},
+		"a jump to nowhere is opaque": {
+			func(e *encoder) { e.jump(verdictJump, "") },
+			"-j [immediate …]",
+		},
 		"a goto": {func(e *encoder) { e.jump(verdictGoto, "c") }, "-g c"},
-		"a verdict with a chain it has no use for is opaque": {func(e *encoder) { e.jump(verdictAccept, "c") },
-			"-j [immediate …]"},
+		"a verdict with a chain it has no use for is opaque": {
+			func(e *encoder) { e.jump(verdictAccept, "c") },
+			"-j [immediate …]",
+		},
 		"a queue is opaque": {func(e *encoder) { e.jump(3, "") }, "-j [immediate …]"},
 		"break is opaque":   {func(e *encoder) { e.jump(unix.NFT_BREAK, "") }, "-j [immediate …]"},
 		"an immediate value is opaque": {func(e *encoder) {
@@ -266,8 +270,10 @@ func TestDecodeLeavesNothingOut(t *testing.T) {
 			e.expr("masq", func() { e.number(unix.NFTA_MASQ_REG_PROTO_MIN, register) })
 		}, "-j [masq …]"},
 		"persistent masquerading is opaque": {func(e *encoder) { e.native = true; e.masquerade(8) }, "-j [masq …]"},
-		"native masquerading": {func(e *encoder) { e.native = true; e.masquerade(20) },
-			"-j MASQUERADE --random --random-fully"},
+		"native masquerading": {
+			func(e *encoder) { e.native = true; e.masquerade(20) },
+			"-j MASQUERADE --random --random-fully",
+		},
 		"masquerading to an address is opaque": {func(e *encoder) {
 			e.extension("target", "MASQUERADE", 0, masquerade(flannel.IPv4, map[int]byte{8: 10}))
 		}, "-j MASQUERADE rev 0 […]"},
@@ -283,15 +289,21 @@ func TestDecodeLeavesNothingOut(t *testing.T) {
 		"a comment of a later revision is opaque": {func(e *encoder) {
 			e.extension("match", "comment", 1, make([]byte, commentLen))
 		}, "-m comment rev 1 […]"},
-		"a short comment is opaque": {func(e *encoder) { e.extension("match", "comment", 0, []byte("a")) },
-			"-m comment rev 0 [61]"},
+		"a short comment is opaque": {
+			func(e *encoder) { e.extension("match", "comment", 0, []byte("a")) },
+			"-m comment rev 0 [61]",
+		},
 		"an xt mark that never matches is opaque": {func(e *encoder) {
 			e.extension("match", "mark", 1, []byte{2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
 		}, "-m mark rev 1 [02000000010000000000000000000000]"},
-		"a short xt mark is opaque": {func(e *encoder) { e.extension("match", "mark", 1, make([]byte, 8)) },
-			"-m mark rev 1 [0000000000000000]"},
-		"a match of xtables is never the target": {func(e *encoder) { e.extension("match", "statistic", 0, []byte{1}) },
-			"-m statistic rev 0 [01]"},
+		"a short xt mark is opaque": {
+			func(e *encoder) { e.extension("match", "mark", 1, make([]byte, 8)) },
+			"-m mark rev 1 [0000000000000000]",
+		},
+		"a match of xtables is never the target": {
+			func(e *encoder) { e.extension("match", "statistic", 0, []byte{1}) },
+			"-m statistic rev 0 [01]",
+		},
 		"a target of xtables need not be the last": {func(e *encoder) {
 			e.extension("target", "MARK", 2, []byte{1})
 			e.counter(flannel.Counter{})
