@@ -152,9 +152,9 @@ func TestExecsDoNotMistakeALaterProcess(t *testing.T) {
 	if err := cmd.Run(); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "the start is known", func() bool {
-		_, ok := execs.Lookup(cmd.Process.Pid, now().Boot)
-		return ok
+	waitFor(t, "the end is known", func() bool {
+		s, ok := execs.Lookup(cmd.Process.Pid, now().Boot)
+		return ok && s.Exited != 0
 	})
 	before := now().Boot - time.Hour
 	if s, ok := execs.Lookup(cmd.Process.Pid, before); ok {
