@@ -19,8 +19,9 @@ type Wanted struct {
 // Expected gives the chains that flanneld of a generation keeps in a family, empty where it keeps none. Prefixes of the
 // other family are skipped; of several subnets the first counts, as Flannel gives a node one per family.
 //
-// With several networks (v0.21.0–v0.24.4 with --use-multi-cluster-cidr) each kind of rule is written for every network in
-// turn, and the two kinds that exempt the local subnet network by network.
+// With several networks (v0.21.0–v0.22.3 with --use-multi-cluster-cidr) each kind of masquerading rule is written for every
+// network in turn, the two kinds that exempt the local subnet network by network; forwarding rules are written for the
+// network alone that holds the subnet.
 func Expected(networks, subnets []netip.Prefix, g Generation, o Options, b Backend, f Family) []Wanted {
 	networks, subnets = Of(f, networks), Of(f, subnets)
 	if len(networks) == 0 || (b == Nftables) != (g == GenV0250) {
@@ -28,12 +29,14 @@ func Expected(networks, subnets []netip.Prefix, g Generation, o Options, b Backe
 	}
 	w := writer{networks: networks, gen: g, family: f, random: o.RandomFully && g != GenV080}
 	var out []Wanted
-	if o.Masq && len(subnets) > 0 {
+	if len(subnets) > 0 {
 		w.subnet = subnets[0]
+	}
+	if o.Masq && w.subnet.IsValid() {
 		out = append(out, w.place(MasqChain(b, f), ChainID{b, f, TableNat, ChainPostrouting}, CommentMasq, w.masq()))
 	}
-	if o.Forward {
-		out = append(out, w.place(ForwardChain(b, f), ChainID{b, f, TableFilter, ChainForward}, CommentForward, w.forward()))
+	if rules := w.forward(); o.Forward && len(rules) > 0 {
+		out = append(out, w.place(ForwardChain(b, f), ChainID{b, f, TableFilter, ChainForward}, CommentForward, rules))
 	}
 	return out
 }
@@ -111,13 +114,20 @@ func (w writer) inwards(n netip.Prefix) Rule { return w.rule(w.masquerade(), not
 
 func (w writer) masquerade() Target { return Target{Kind: TargetMasquerade, RandomFully: w.random} }
 
-// forward gives the rules that let forwarded traffic pass.
+// forward gives the rules that let forwarded traffic pass, none where the network is not known.
 func (w writer) forward() []Rule {
-	var rules []Rule
-	for _, n := range w.networks {
-		rules = append(rules, w.forwardRule(from(n)), w.forwardRule(to(n)))
+	home := w.networks
+	if len(home) > 1 {
+		home = slices.DeleteFunc(slices.Clone(home), func(n netip.Prefix) bool { return !contains(n, w.subnet) })
 	}
-	return rules
+	if len(home) == 0 {
+		return nil
+	}
+	return []Rule{w.forwardRule(from(home[0])), w.forwardRule(to(home[0]))}
+}
+
+func contains(network, subnet netip.Prefix) bool {
+	return subnet.IsValid() && network.Bits() <= subnet.Bits() && network.Contains(subnet.Addr())
 }
 
 func (w writer) forwardRule(m Match) Rule {

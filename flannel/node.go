@@ -12,13 +12,17 @@ type Node struct {
 	Networks     Reading[[]netip.Prefix] // pod networks of the cluster, masked, both families, in the order of the source
 	Subnets      Reading[[]netip.Prefix] // pod subnets of this node, masked, both families
 	IPMasq       Reading[bool]           // whether flanneld was told to masquerade
+	IPMasq6      Reading[bool]           // the same for IPv6, which k3s decides apart
 	ForwardRules Reading[bool]           // whether flanneld was told to write FLANNEL-FWD
 	RandomFully  Reading[bool]           // whether masquerade rules should choose ports fully at random
 	Resync       Reading[time.Duration]  // how often flanneld repairs its rules (iptables mode)
+	NFTables     Reading[bool]           // whether net-conf.json asks for native nftables (EnableNFTables)
 	MTU          Reading[int]
-	Written      time.Time // modification time of the file that the networks come from; zero if unknown
-	Others       []Source  // further sources, kept because they disagree or are older
-	Problems     []Problem // what is wrong with the files themselves
+	Distribution Reading[string] // "kube-flannel", "canal", "rke2-canal", "k3s", …; Source is the evidence
+	Written      time.Time       // modification time of the file that the networks come from; zero if unknown
+	Others       []Source        // further sources, kept because they disagree or are older
+	Problems     []Problem       // what is wrong with the files themselves
+	Ignored      []Problem       // keys of net-conf.json that no Flannel reads: What is the key
 }
 
 // Source is one place that tells networks and subnets.
@@ -26,6 +30,7 @@ type Source struct {
 	Name     string         `json:"source"`
 	Networks []netip.Prefix `json:"networks"`
 	Subnets  []netip.Prefix `json:"subnets"`
+	Written  time.Time      `json:"-"` // when the source was written, zero if it has no age
 }
 
 // Problem is one fault in a file of the node.

@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/binary"
 	"fmt"
+	"strings"
 
 	"flanwatch/flannel"
 
@@ -54,7 +55,7 @@ func (d *decoder) expression(e expression, last bool) {
 	}
 	d.regs = [registers]*load{} // it may have written any of them
 	if string(e.name) == "target" || last && !condition(e) {
-		d.end(1, flannel.Target{Kind: flannel.TargetOpaque, Text: describe(e)})
+		d.end(1, flannel.Target{Kind: flannel.TargetOpaque, Text: targetText(e)})
 		return
 	}
 	d.opaque(1, describe(e))
@@ -114,7 +115,14 @@ func (d *decoder) match(exprs int, m flannel.Match) bool {
 	return true
 }
 
+// opaque adds a condition that is not understood. Native expressions in a row are one: a condition takes several of them.
 func (d *decoder) opaque(exprs int, text string) {
+	if n := len(d.matches); n > 0 && text[0] == '[' && strings.HasPrefix(d.matches[n-1].Text, "[") &&
+		d.matches[n-1].Kind == flannel.MatchOpaque {
+		d.matches[n-1].Text += " " + text
+		d.consumed += exprs
+		return
+	}
 	d.match(exprs, flannel.Match{Kind: flannel.MatchOpaque, Text: text})
 }
 

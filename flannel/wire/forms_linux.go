@@ -1,7 +1,7 @@
 package wire
 
 import (
-	"strconv"
+	"math"
 
 	"flanwatch/flannel"
 
@@ -35,26 +35,12 @@ const (
 	verdictReturn   int32 = unix.NFT_RETURN
 )
 
-// protocols are those that iptables prints by name on every system, whatever /etc/protocols says.
-var protocols = map[string]uint8{
-	"tcp": unix.IPPROTO_TCP, "udp": unix.IPPROTO_UDP, "udplite": unix.IPPROTO_UDPLITE, "sctp": unix.IPPROTO_SCTP,
-	"icmp": unix.IPPROTO_ICMP, "ipv6-icmp": unix.IPPROTO_ICMPV6, "esp": unix.IPPROTO_ESP, "ah": unix.IPPROTO_AH,
-}
-
-func protocolName(number uint8) string {
-	for name, n := range protocols {
-		if n == number {
-			return name
+// protocolNumber is the inverse of flannel.ProtocolName. It refuses 0, which iptables takes for "any".
+func protocolNumber(name string) (uint8, bool) {
+	for n := 1; n <= math.MaxUint8; n++ {
+		if flannel.ProtocolName(uint8(n)) == name {
+			return uint8(n), true
 		}
 	}
-	return strconv.Itoa(int(number))
-}
-
-// protocolNumber refuses 0, which iptables takes for "any".
-func protocolNumber(name string) (uint8, bool) {
-	if n, ok := protocols[name]; ok {
-		return n, true
-	}
-	n, err := strconv.ParseUint(name, 10, 8)
-	return uint8(n), err == nil && n != 0
+	return 0, false
 }

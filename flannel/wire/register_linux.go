@@ -246,7 +246,7 @@ func (d *decoder) comparison(l *load, op uint32, data []byte) (m flannel.Match, 
 	case fieldProtocol:
 		m.Kind = flannel.MatchProtocol
 		if ok = l.mask == nil && len(data) == 1 && data[0] != 0; ok {
-			m.Text = protocolName(data[0])
+			m.Text = flannel.ProtocolName(data[0])
 		}
 	case fieldMark:
 		m.Kind = flannel.MatchMark

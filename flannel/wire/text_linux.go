@@ -3,28 +3,30 @@ package wire
 import (
 	"bytes"
 	"fmt"
+	"strings"
 )
 
-// describe puts an expression that is not understood into words: xtables extensions as an option of iptables, anything else
-// by its name and bytes.
+// describe puts an expression that is not understood into words: an extension of xtables as an option of iptables, anything
+// else by its name and bytes.
 func describe(e expression) string {
-	name := string(e.name)
-	if name != "match" && name != "target" {
-		return fmt.Sprintf("[%s %s]", name, brief(e.data))
+	option := map[string]string{"match": "-m", "target": "-j"}[string(e.name)]
+	if t, ok := split(e.data); ok && option != "" {
+		if name, rev, info, ok := extension(&t); ok && name != "" {
+			return fmt.Sprintf("%s %s rev %d [%s]", option, name, rev, brief(info))
+		}
 	}
-	option := "-m"
-	if name == "target" {
-		option = "-j"
+	if len(e.data) == 0 {
+		return fmt.Sprintf("[%s]", e.name)
 	}
-	t, ok := split(e.data)
-	if !ok {
-		return fmt.Sprintf("[%s %s]", name, brief(e.data))
+	return fmt.Sprintf("[%s %s]", e.name, brief(e.data))
+}
+
+// targetText describes what a rule does as iptables would begin it.
+func targetText(e expression) string {
+	if text := describe(e); !strings.HasPrefix(text, "[") {
+		return text
 	}
-	ext, rev, info, ok := extension(&t)
-	if !ok || ext == "" {
-		return fmt.Sprintf("[%s %s]", name, brief(e.data))
-	}
-	return fmt.Sprintf("%s %s rev %d [%s]", option, ext, rev, brief(info))
+	return "-j " + describe(e)
 }
 
 // brief gives bytes in hexadecimal, not more than fit beside other words on a line.
