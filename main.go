@@ -9,6 +9,7 @@ import (
 )
 
 func main() {
+	cli.PlayPart()
 	std := cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
 	os.Exit(cli.Main(context.Background(), os.Args[1:], std))
 }

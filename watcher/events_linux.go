@@ -72,14 +72,15 @@ func (w *Watcher) hearLocks(ctx context.Context, out chan<- legacy.LockEvent) {
 	if err != nil {
 		return // out of files: the interval still finds what lasts
 	}
-	stop := context.AfterFunc(ctx, func() { _ = lock.Close() })
+	defer lock.Close()
+	stop := context.AfterFunc(ctx, func() { _ = lock.Wake() })
 	defer stop()
 	for {
-		e, ok, err := lock.Next(w.clock.now, -1)
+		e, err := lock.Next(w.clock.now, time.Time{})
 		if err != nil {
 			return
 		}
-		if ok && e.Closed {
+		if e.Closed {
 			send(ctx, out, e)
 		}
 	}

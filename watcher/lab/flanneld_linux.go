@@ -132,7 +132,7 @@ func (d daemon) setUp() error {
 	}
 	for _, f := range flannel.Families {
 		for _, w := range d.wanted(f, "") {
-			text, err := json.Marshal(w)
+			text, err := json.Marshal(nativeChain{w.ID, *w.Base, w.Rules})
 			if err != nil {
 				return err
 			}
