@@ -102,7 +102,8 @@ func orGiven(told told, networks, subnets []netip.Prefix) ([]netip.Prefix, []net
 }
 
 // closest is the generation that the masquerading chain fits best, for the given networks or for those that the rules
-// themselves speak of; of equally good ones the newest. Missing rules tell nothing: half a chain of today is no old one.
+// themselves speak of; of equally good ones one that is whole, else the newest. Missing rules tell nothing more: half a
+// chain of today is no old one.
 func (t Trace) closest(rs *Ruleset, networks, subnets []netip.Prefix) Generation {
 	candidates := []Generation{GenV0210, GenV0202, GenV0200}
 	if t.Backend == Nftables {
@@ -118,22 +119,24 @@ func (t Trace) closest(rs *Ruleset, networks, subnets []netip.Prefix) Generation
 	return best
 }
 
-// fit counts the rules that a generation explains, less those that it does not.
+// fit weighs a generation: two points for each rule that it explains, two less for each that it does not, and one more
+// where nothing is missing.
 func (t Trace) fit(rs *Ruleset, g Generation, networks, subnets []netip.Prefix) int {
-	n := math.MinInt
+	n, whole := math.MinInt, 1
 	for _, w := range Expected(networks, subnets, g, t.Options, t.Backend, t.Family) {
 		n = max(n, 0)
 		for _, line := range Compare(rs, w).Rules {
 			switch line.Status {
 			case RuleMissing:
+				whole = 0
 			case RuleOK, RuleVariant:
-				n++
+				n += 2
 			default:
-				n--
+				n -= 2
 			}
 		}
 	}
-	return n
+	return n + whole
 }
 
 // inferCommented looks for commented rules in the base chains.

@@ -190,7 +190,7 @@ func (j *judgement) ours(s sight) string {
 // repair adds a finding about a chain that is due, with the remedy of putting it right.
 func (j *judgement) repair(s sight, d flannel.ChainDiff, id string, sev Severity, summary string, detail ...string) {
 	f := Finding{ID: id, Severity: sev, Object: d.ID.String(), Chain: d.ID, Summary: summary, Detail: detail}
-	f.Detail = append(slices.DeleteFunc(f.Detail, func(s string) bool { return s == "" }), j.presence())
+	f.Detail = slices.DeleteFunc(append(f.Detail, j.elsewhere(), j.presence()), func(s string) bool { return s == "" })
 	if j.prefixes(s).fromRules {
 		f.Detail = append(f.Detail, "the pod networks are taken from the rules themselves")
 	}

@@ -122,7 +122,9 @@ func (j *judgement) name(id flannel.ChainID) string {
 }
 
 // undecided tells whether rules are due of which no trace, file or memory tells the dialect.
-func (j *judgement) undecided() bool { return j.runs() && j.flannel.Dialect == DialectNone }
+func (j *judgement) undecided() bool {
+	return j.runs() && j.flannel.Dialect == DialectNone && len(j.unread()) == 0
+}
 
 // bereft tells whether Flannel was running a moment ago.
 func (j *judgement) bereft() bool {

@@ -48,7 +48,9 @@ func flanneldOf(age time.Duration) Process {
 		Env: map[string]string{}, Started: now.Add(-age)}
 }
 
-func (f *Facts) set(b flannel.Backend, rs flannel.Ruleset) { f.Rules[b] = flannel.Know(rs, "kernel", now) }
+func (f *Facts) set(b flannel.Backend, rs flannel.Ruleset) {
+	f.Rules[b] = flannel.Know(rs, "kernel", now)
+}
 
 // without removes every process.
 func (f Facts) without() Facts {

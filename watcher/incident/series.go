@@ -16,6 +16,15 @@ type Series struct {
 	open   float64   // value so far of the bucket behind points, NaN if none
 }
 
+// SeriesOf makes a Series of values whose oldest lies in bucket first; NaN is a gap.
+func SeriesOf(first int64, values ...float64) Series {
+	s := Series{first: first, points: make([]float32, len(values)), open: math.NaN()}
+	for i, v := range values {
+		s.points[i] = float32(v)
+	}
+	return s
+}
+
 // Window gives the newest n values of span buckets each, oldest first, as of the bucket now: the mean of the known values
 // in each, NaN where none is known.
 func (s Series) Window(now int64, n, span int) []float64 {
