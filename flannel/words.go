@@ -27,8 +27,9 @@ func (w word) is(options ...string) bool {
 
 var errOpenQuote = errors.New("quote is not closed")
 
-// splitWords cuts a line as iptables-restore does: blanks part words, double quotes keep them together, and a backslash
-// escapes only within quotes. A closing quote ends the word.
+// splitWords cuts a line as iptables-save writes it: blanks part words, a double quote at the start of a word keeps it
+// together up to the next one, and a backslash escapes only between them. Within a word a quote is a letter: names of
+// interfaces can hold one and are printed as they are.
 func splitWords(line string) ([]word, error) {
 	var words []word
 	for i := 0; i < len(line); {
@@ -51,7 +52,7 @@ func nextWord(s string) (word, int, error) {
 		return quotedWord(s)
 	}
 	n := 0
-	for n < len(s) && !blank(s[n]) && s[n] != '"' {
+	for n < len(s) && !blank(s[n]) {
 		n++
 	}
 	return word{text: s[:n], raw: s[:n]}, n, nil
@@ -96,7 +97,7 @@ func needsQuotes(r rune) bool {
 // bare writes the name of an interface, a chain or a protocol: iptables-save never quotes these, and no name that it
 // accepts needs it. What could not be told from the words around it is quoted nevertheless.
 func bare(s string) string {
-	if s == "" || s == "!" || strings.ContainsAny(s, "\" \t\r\n") {
+	if s == "" || s == "!" || s[0] == '"' || strings.ContainsAny(s, " \t\r\n") {
 		return inQuotes(s)
 	}
 	return s

@@ -114,6 +114,8 @@ type Flannel struct {
 // History is what went before, as far as a finding needs it. The zero value is "one look, no history".
 type History struct {
 	FlannelStarts []flannel.Time                   // starts of Flannel's processes seen in the last five minutes
-	Since         map[flannel.ChainID]flannel.Time // since when each chain has been in its present state
+	Since         map[flannel.ChainID]flannel.Time // chains seen before: since when present or not, empty or not
 	Resync        time.Duration                    // repair period seen, 0 if none was
+	Flannel       Flannel                          // the last verdict that found a dialect in use
+	Stopped       flannel.Time                     // when the last process of Flannel went while we watched; zero if none did
 }

@@ -11,6 +11,7 @@ import (
 type View struct {
 	Now      flannel.Time
 	Started  flannel.Time // first observation
+	Bucket   int64        // newest bucket that can hold a value: the `now` of Series.Window
 	Node     flannel.Node
 	Flannel  diagnose.Flannel
 	Backends []BackendView
@@ -91,6 +92,8 @@ type Event struct {
 	Chain    flannel.ChainID // zero if it concerns no chain
 	Text     string          // one clause without the time and without who
 	Who      *Who            // nil if unknown
+
+	generation uint32 // of the ruleset in which it was seen
 }
 
 // Step is the width of one bucket of a Series.

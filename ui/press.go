@@ -1,0 +1,309 @@
+package ui
+
+import (
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"flanwatch/flannel"
+	"flanwatch/watcher/incident"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
+)
+
+// intervals are the steps of the interval keys.
+var intervals = []time.Duration{
+	100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second,
+	10 * time.Second, 30 * time.Second, time.Minute,
+}
+
+// press acts on a key.
+func (m *model) press(msg tea.KeyPressMsg) tea.Cmd {
+	key := msg.String()
+	if m.typing && m.edit(key, msg.Text) {
+		return nil
+	}
+	act, ok := actionOf(key)
+	if !ok {
+		return nil
+	}
+	if m.navigate(act) || m.choose(act) {
+		return nil
+	}
+	switch act {
+	case actQuit:
+		return tea.Quit
+	case actQuitKeep:
+		m.redraw()
+		m.lastKept = m.picture
+		return tea.Quit
+	case actSuspend:
+		return tea.Suspend
+	case actRedraw:
+		return tea.ClearScreen
+	case actCopy:
+		return m.copy()
+	case actExport:
+		m.say(m.saved("screen", ansi.Strip(m.draw())+"\n"))
+	case actPanels:
+		m.toggle(panel(key[0] - '1'))
+	}
+	return nil
+}
+
+// edit lets the filter take a key; it gives back false for those that keep their meaning while one types.
+func (m *model) edit(key, text string) bool {
+	switch key {
+	case "enter":
+		m.typing = false
+	case "esc":
+		m.typing = false
+		m.setFilter("")
+	case "backspace":
+		_, n := utf8.DecodeLastRuneInString(m.filter)
+		m.setFilter(m.filter[:len(m.filter)-n])
+	case "ctrl+u":
+		m.setFilter("")
+	case "ctrl+w":
+		m.setFilter(m.filter[:strings.LastIndexByte(strings.TrimRight(m.filter, " "), ' ')+1])
+	case "ctrl+c", "ctrl+z", "ctrl+l", "up", "down", "pgup", "pgdown":
+		return false
+	default:
+		m.setFilter(m.filter + text)
+	}
+	return true
+}
+
+func (m *model) setFilter(f string) {
+	m.filter, m.dirty = f, true
+}
+
+// navigate moves; it gives back false for other actions.
+func (m *model) navigate(a action) bool {
+	page := max(m.pageSize(), 1)
+	const far = 1 << 30
+	steps := map[action]int{actUp: -1, actDown: 1, actPageUp: -page, actPageDown: page, actTop: -far, actBottom: far}
+	by, moves := steps[a]
+	switch {
+	case !moves:
+		return false
+	case m.shown().lines != nil:
+		m.scroll = min(max(m.scroll+by, 0), max(len(m.shown().lines)-m.pageSize(), 0))
+	case m.view == nil:
+	case m.focus == panelChains:
+		m.chains.move(idsOf(m.visible()), by)
+		m.rule = 0
+	case m.focus == panelRules:
+		if c := m.current(); c != nil {
+			m.rule = max(min(m.rule+by, len(c.Rules)-1), 0)
+		}
+	case m.focus == panelTimeline:
+		m.event.move(keysOf(m.newestFirst()), by)
+	}
+	return true
+}
+
+// shown is the page that covers the dashboard; one without lines is none.
+func (m *model) shown() box {
+	switch {
+	case m.page == pageHelp:
+		return m.helpPage()
+	case m.view == nil || m.blind() || m.noFlannel():
+		return m.notice()
+	case m.page == pageChain:
+		return m.chainPage()
+	case m.page == pageEvent:
+		return m.eventPage()
+	}
+	return box{}
+}
+
+// pageSize is how many rows of what has the focus are drawn.
+func (m *model) pageSize() int {
+	l := m.layout()
+	switch {
+	case m.page != pageDashboard:
+		return l.body - 2
+	case m.focus == panelTimeline:
+		return l.rows[panelTimeline] - l.lanes
+	}
+	return l.rows[m.focus] - 1
+}
+
+// choose changes what is shown and how; it gives back false for other actions.
+func (m *model) choose(a action) bool {
+	switch a {
+	case actHelp:
+		m.turn(pageHelp)
+	case actOpen:
+		m.open()
+	case actBack:
+		m.back()
+	case actNextPanel:
+		m.step(1)
+	case actPrevPanel:
+		m.step(int(panels) - 1)
+	case actFilter:
+		m.typing, m.page, m.focus = true, pageDashboard, panelChains
+		m.hidden[panelChains] = false
+	case actSort:
+		m.order = (m.order + 1) % orders
+	case actReverse:
+		m.reverse = !m.reverse
+	case actPause:
+		m.pause()
+	case actSlower, actFaster:
+		m.pace(a == actSlower)
+	case actZoomIn:
+		m.zoom = max(m.zoom-1, 0)
+	case actZoomOut:
+		m.zoom = min(m.zoom+1, len(zooms)-1)
+	case actTheme:
+		m.theme = Themes[(slices.Index(Themes, m.theme)+1)%len(Themes)]
+		m.paint()
+		m.say("theme " + string(m.theme))
+	default:
+		return false
+	}
+	return true
+}
+
+// turn shows a page, or leaves it if it is shown.
+func (m *model) turn(p page) {
+	if m.page == p {
+		p = pageDashboard
+	}
+	m.page, m.scroll = p, 0
+}
+
+func (m *model) open() {
+	switch {
+	case m.page != pageDashboard || m.view == nil:
+	case m.focus == panelTimeline && len(m.view.Events) > 0:
+		m.turn(pageEvent)
+	case m.focus != panelTimeline && m.current() != nil:
+		m.turn(pageChain)
+	}
+}
+
+func (m *model) back() {
+	if m.page != pageDashboard {
+		m.turn(pageDashboard)
+		return
+	}
+	m.setFilter("")
+}
+
+// step gives the keys to another panel that is shown.
+func (m *model) step(by int) {
+	m.page = pageDashboard
+	for range panels {
+		m.focus = panel((int(m.focus) + by) % int(panels))
+		if !m.hidden[m.focus] {
+			return
+		}
+	}
+}
+
+// toggle shows or hides a panel; the last one stays.
+func (m *model) toggle(p panel) {
+	shown := 0
+	for _, h := range m.hidden {
+		shown += on(!h, 1)
+	}
+	if !m.hidden[p] && shown == 1 {
+		m.say("the last panel stays")
+		return
+	}
+	m.hidden[p] = !m.hidden[p]
+	if m.hidden[m.focus] {
+		m.step(1)
+	}
+}
+
+// pause holds the picture; views go on coming, and the newest is shown when it ends.
+func (m *model) pause() {
+	if m.view == nil {
+		return
+	}
+	m.paused = !m.paused
+	if !m.paused {
+		m.view = m.newest
+	}
+}
+
+func (m *model) pace(slower bool) {
+	if m.interval == 0 {
+		return
+	}
+	next := m.interval
+	if slower {
+		if i := slices.IndexFunc(intervals, func(d time.Duration) bool { return d > m.interval }); i >= 0 {
+			next = intervals[i]
+		}
+	} else {
+		for _, d := range intervals {
+			if d < m.interval {
+				next = d
+			}
+		}
+	}
+	if next == m.interval {
+		return
+	}
+	m.interval = next
+	m.opt.SetInterval(next)
+	m.say("counters are read every " + period(next))
+}
+
+// copy puts what is selected on the clipboard. Terminals do not answer whether they took it; those known not to get a
+// file as well.
+func (m *model) copy() tea.Cmd {
+	text := m.selected()
+	if text == "" {
+		m.say("nothing to copy")
+		return nil
+	}
+	if m.opt.silentClipboard() {
+		m.say("this terminal may not take it; " + m.saved("copy", text))
+	} else {
+		m.say("copied to the terminal's clipboard")
+	}
+	return tea.SetClipboard(text)
+}
+
+// selected is what has the keys, as text.
+func (m *model) selected() string {
+	var b strings.Builder
+	switch {
+	case m.view == nil:
+	case m.page == pageHelp || m.page == pageChain || m.blind() || m.noFlannel():
+		for _, l := range m.shown().lines {
+			b.WriteString(strings.TrimRight(ansi.Strip(l), " ") + "\n")
+		}
+	case m.focus == panelTimeline:
+		if e := m.selectedEvent(); e != nil {
+			return eventLine(e, m.loc) + "\n"
+		}
+	case m.current() == nil:
+	case m.focus == panelRules:
+		if c := m.current(); m.rule < len(c.Rules) {
+			return "-A " + clean(c.ID.Name) + " " + ruleText(c.Rules[m.rule].Rule, c.ID) + "\n"
+		}
+	default:
+		c := m.current()
+		b.WriteString("# " + clean(c.ID.String()) + ": " + string(c.State) + ", " + foundOf(c) + " wanted rules found\n")
+		for i := range c.Rules {
+			b.WriteString(ruleCopy(c.ID, &c.Rules[i]) + "\n")
+		}
+	}
+	return b.String()
+}
+
+// ruleCopy is a rule with a sign in front where it is not as wanted.
+func ruleCopy(id flannel.ChainID, r *incident.RuleView) string {
+	sign, _, _ := ruleMark(r)
+	return left(sign, 3) + ruleText(r.Rule, id)
+}

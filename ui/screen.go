@@ -1,0 +1,177 @@
+package ui
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"flanwatch/flannel"
+	"flanwatch/watcher/incident"
+)
+
+// Mode says where the views come from.
+type Mode string
+
+// The modes. In the first two a picture grows old when no new view comes.
+const (
+	ModeLive   Mode = "LIVE"
+	ModeDemo   Mode = "DEMO"
+	ModeReplay Mode = "REPLAY"
+)
+
+// panel is one of the boxes of the dashboard.
+type panel uint8
+
+const (
+	panelChains panel = iota
+	panelRules
+	panelTimeline
+	panels
+)
+
+// page is what fills the space between banner and footer.
+type page uint8
+
+const (
+	pageDashboard page = iota
+	pageHelp
+	pageChain // one chain with its rules in full
+	pageEvent // one event in full
+)
+
+// screen is everything a picture is made of. Its draw method is a function of it and of nothing else.
+type screen struct {
+	width, height int
+	pal           *palette
+	ascii         bool
+	loc           *time.Location
+
+	mode     Mode
+	detail   string // what is replayed, or which scenario plays
+	status   string // one line about recording
+	readOnly bool
+	interval time.Duration // 0 where it cannot be changed
+
+	view   *incident.View // nil before the first
+	old    time.Duration  // time since the view came
+	paused bool
+	behind time.Duration // of a paused picture
+
+	page    page
+	scroll  int // first line of a page
+	focus   panel
+	hidden  [panels]bool
+	chains  selection[flannel.ChainID]
+	rule    int // selected line of the rules panel
+	event   selection[eventKey]
+	filter  string
+	typing  bool // the filter has the keys
+	order   order
+	reverse bool
+	zoom    int // index into zooms
+	flash   string
+}
+
+// Smallest size at which something useful can be drawn.
+const (
+	minWidth  = 60
+	minHeight = 15
+)
+
+// draw gives the picture: height lines of exactly width columns.
+func (s *screen) draw() string {
+	if s.width <= 0 || s.height <= 0 {
+		return ""
+	}
+	out := strings.Join(s.lines(), "\n")
+	if s.ascii {
+		return toASCII(out)
+	}
+	return out
+}
+
+func (s *screen) lines() []string {
+	if s.width < minWidth || s.height < minHeight {
+		return s.tooSmall()
+	}
+	l := s.layout()
+	out := []string{s.header(), s.banner()}
+	switch {
+	case s.page == pageHelp:
+		out = append(out, s.text(s.helpPage(), l.body)...)
+	case s.view == nil || s.blind() || s.noFlannel():
+		out = append(out, s.text(s.notice(), l.body)...)
+	case s.page == pageChain:
+		out = append(out, s.text(s.chainPage(), l.body)...)
+	case s.page == pageEvent:
+		out = append(out, s.text(s.eventPage(), l.body)...)
+	default:
+		out = append(out, s.dashboard(l)...)
+	}
+	if l.status {
+		out = append(out, s.statusLine())
+	}
+	return append(out, s.footer())
+}
+
+// dashboard stacks the panels that are shown.
+func (s *screen) dashboard(l layout) []string {
+	var out []string
+	draw := [panels]func(layout) box{panelChains: s.chainsPanel, panelRules: s.rulesPanel, panelTimeline: s.timelinePanel}
+	for p := range panels {
+		if l.rows[p] > 0 {
+			out = append(out, s.frame(draw[p](l), l.rows[p], l.first == p, l.joined)...)
+		}
+	}
+	if l.joined {
+		out = append(out, s.bottom())
+	}
+	return out
+}
+
+func (s *screen) tooSmall() []string {
+	out := make([]string, s.height)
+	for i := range out {
+		l := s.line()
+		if i == s.height/2 {
+			l.gap(max(0, (s.width-35)/2)).put(roleText, "flanwatch needs 60x15 characters")
+		}
+		out[i] = l.full()
+	}
+	return out
+}
+
+func (s *screen) line() *line { return &line{pal: s.pal, max: s.width} }
+
+// several tells whether more than one backend holds rules of Flannel; only then is the backend worth a column.
+func (s *screen) several() bool {
+	return s.view != nil && len(s.view.Chains) > 0 &&
+		slices.ContainsFunc(s.view.Chains, func(c incident.ChainView) bool { return c.ID.Backend != s.view.Chains[0].ID.Backend })
+}
+
+var backendShort = map[flannel.Backend]string{flannel.IptablesNft: "nft", flannel.IptablesLegacy: "legacy", flannel.Nftables: "native"}
+
+// chainName names a chain as this screen has to.
+func (s *screen) chainName(id flannel.ChainID) string {
+	name := clean(id.Short())
+	if s.several() {
+		return backendShort[id.Backend] + " " + name
+	}
+	return name
+}
+
+// ago is how long before the picture's moment t was, counting on while no new view comes.
+func (s *screen) ago(t flannel.Time) time.Duration { return s.view.Now.Sub(t) + s.extra() }
+
+// extra is how much the clock went on since the view was made; a paused or replayed picture stands still.
+func (s *screen) extra() time.Duration {
+	if s.paused || s.mode == ModeReplay {
+		return 0
+	}
+	return s.old
+}
+
+// stale tells whether views have stopped coming.
+func (s *screen) stale() bool {
+	return s.mode != ModeReplay && !s.paused && s.old > max(3*s.interval, 3*time.Second)
+}

@@ -1,0 +1,163 @@
+package incident
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"flanwatch/flannel"
+	"flanwatch/watcher/diagnose"
+)
+
+// commit is a change that was announced, kept to give events their author.
+type commit struct {
+	backend    flannel.Backend
+	generation uint32
+	who        Who
+}
+
+// note appends an event. The list is only ever appended to or replaced, since views share it.
+func (s *State) note(e Event) {
+	if len(s.events) >= maxEvents {
+		s.events = append(make([]Event, 0, maxEvents), s.events[maxEvents/4:]...)
+	}
+	s.events = append(s.events, e)
+}
+
+// noteChange tells how a chain changed, the gravest thing first.
+func (s *State) noteChange(c *chain, was, is shape, who *Who, at flannel.Time) {
+	gen := s.generation(c.id.Backend)
+	add := func(kind EventKind, sev diagnose.Severity, text string) {
+		s.note(Event{Time: at, Kind: kind, Severity: sev, Chain: c.id, Text: text, Who: who, generation: gen})
+	}
+	grave := diagnose.Warning
+	if c.id.Table == "nat" || c.id.Name == "postrtg" {
+		grave = diagnose.Critical
+	}
+	if !c.listed {
+		grave = diagnose.Info
+	}
+	switch {
+	case was.present && !is.present:
+		add(EventDeleted, grave, c.label()+" deleted"+lost(was.rules))
+	case !was.present && is.present:
+		add(EventCreated, diagnose.Info, fmt.Sprintf("%s created, %s", c.label(), rules(is.rules)))
+	case was.rules > 0 && is.rules == 0:
+		add(EventEmptied, grave, c.label()+" emptied"+lost(was.rules))
+	case was.rules == 0 && is.rules > 0:
+		add(EventRefilled, diagnose.Info, fmt.Sprintf("%s refilled, +%s", c.label(), rules(is.rules)))
+	case !slices.Equal(was.bodies, is.bodies):
+		gone, fresh := changes(was.bodies, is.bodies)
+		add(EventChanged, diagnose.Warning, fmt.Sprintf("%s changed, +%d −%s", c.label(), fresh, rules(gone)))
+	}
+	switch {
+	case was.hooks > 0 && is.hooks == 0:
+		add(EventHookLost, grave, c.label()+" lost its jump: nothing leads to it")
+	case was.hooks == 0 && is.hooks > 0:
+		add(EventHookBack, diagnose.Info, c.label()+" has its jump again")
+	case was.hooks != is.hooks:
+		add(EventChanged, diagnose.Info, fmt.Sprintf("%s is jumped to %d times, before %d", c.label(), is.hooks, was.hooks))
+	}
+}
+
+func (s *State) noteRestart(c *chain, at flannel.Time) {
+	b := s.backend(c.id.Backend)
+	s.note(Event{Time: at, Kind: EventRestarted, Severity: diagnose.Info, Chain: c.id,
+		Text: c.label() + " counts from 0 again: same rules, new counters",
+		Who:  s.who(b.name, b.rules.Generation-1, b.rules.Generation), generation: b.rules.Generation})
+}
+
+func (s *State) generation(name flannel.Backend) uint32 { return s.backend(name).rules.Generation }
+
+// applyCommit keeps the author, and gives him to the events of his generation that were told before he was known.
+func (s *State) applyCommit(c *Commit, _ flannel.Time) {
+	if len(s.commits) >= maxCommits {
+		s.commits = slices.Delete(s.commits, 0, maxCommits/4)
+	}
+	s.commits = append(s.commits, commit{c.Backend, c.Generation, c.Who.clone()})
+	if c.Generation == 0 {
+		return
+	}
+	late := func(e Event) bool {
+		return e.Who == nil && e.generation == c.Generation && e.Chain.Backend == c.Backend
+	}
+	recent := max(0, len(s.events)-64)
+	if !slices.ContainsFunc(s.events[recent:], late) {
+		return
+	}
+	s.events = slices.Clone(s.events)
+	who := s.commits[len(s.commits)-1].who
+	for i := recent; i < len(s.events); i++ {
+		if late(s.events[i]) {
+			s.events[i].Who = &who
+		}
+	}
+}
+
+// who names the author of a change between two generations, the earlier one excluded: nil if none is known, or if more
+// than one program wrote meanwhile.
+func (s *State) who(name flannel.Backend, from, to uint32) *Who {
+	var found *Who
+	for i := range s.commits {
+		c := &s.commits[i]
+		if c.backend != name || c.generation-from-1 >= to-from { // numbers wrap around
+			continue
+		}
+		if found != nil && found.Comm != c.who.Comm {
+			return nil
+		}
+		who := c.who
+		found = &who
+	}
+	return found
+}
+
+// changes counts what one list has that the other has not, copies included.
+func changes(was, is []uint64) (gone, fresh int) {
+	n := map[uint64]int{}
+	for _, b := range was {
+		n[b]++
+	}
+	for _, b := range is {
+		n[b]--
+	}
+	for v := range maps.Values(n) {
+		if v > 0 {
+			gone += v
+		} else {
+			fresh -= v
+		}
+	}
+	return gone, fresh
+}
+
+func (c *chain) label() string { return c.id.Short() }
+
+func lost(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return ", −" + rules(n)
+}
+
+func rules(n int) string {
+	if n == 1 {
+		return "1 rule"
+	}
+	return fmt.Sprintf("%d rules", n)
+}
+
+func (s *State) sorted() []*chain {
+	return slices.SortedFunc(maps.Values(s.chains), func(a, b *chain) int { return a.id.Compare(b.id) })
+}
+
+// clone copies what belongs to the sender.
+func (w Who) clone() Who {
+	if w.Origin != nil {
+		o := *w.Origin
+		o.Cmdline.Value = slices.Clone(o.Cmdline.Value)
+		o.Parents.Value = slices.Clone(o.Parents.Value)
+		w.Origin = &o
+	}
+	return w
+}

@@ -1,0 +1,227 @@
+package incident
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"flanwatch/flannel"
+	"flanwatch/watcher/diagnose"
+)
+
+// Bounds of what a State remembers. What lies beyond them is forgotten, oldest first, or not followed at all.
+const (
+	maxChains  = 200
+	maxRules   = 2000 // of one chain; further ones are there, and not counted
+	maxEvents  = 10000
+	maxSpans   = 1000 // of one lane
+	maxCommits = 256
+	maxFaults  = 32
+	maxStarts  = 32
+)
+
+const (
+	// startsWindow is how far back starts of Flannel matter: three within it are a crash loop.
+	startsWindow = 5 * time.Minute
+	// reviewEvery is how often an unsettled picture (starting, empty, crash-looping) is judged anew as time passes.
+	reviewEvery = time.Second
+)
+
+// State is everything that observations have told so far. It is not safe for concurrent use; the views that it hands out
+// are.
+type State struct {
+	started  flannel.Time
+	facts    diagnose.Facts
+	backends [len(backendSlots)]backend
+	chains   map[flannel.ChainID]*chain
+	verdict  diagnose.Assessment
+	judged   flannel.Time     // when verdict was reached
+	before   diagnose.Flannel // the last verdict that found a dialect in use
+	starts   []flannel.Time
+	stopped  flannel.Time             // when the last process of Flannel was found gone, zero while one runs or none was seen
+	holds    map[finding]flannel.Time // since when each finding holds
+	events   []Event
+	commits  []commit
+	faults   []Fault
+}
+
+// finding is the identity of a diagnose.Finding over time.
+type finding struct{ id, object string }
+
+// backendSlots gives every backend its place in arrays.
+var backendSlots = [...]flannel.Backend{flannel.IptablesNft, flannel.IptablesLegacy, flannel.Nftables}
+
+// NewState is a state that knows nothing yet.
+func NewState() *State {
+	s := &State{chains: map[flannel.ChainID]*chain{}, holds: map[finding]flannel.Time{}}
+	s.facts.Rules = map[flannel.Backend]flannel.Reading[flannel.Ruleset]{}
+	for i, b := range backendSlots {
+		s.backends[i].name = b
+	}
+	return s
+}
+
+// Apply folds one observation into the state. It keeps nothing of what o points to.
+func (s *State) Apply(o *Observation) {
+	if s.started.IsZero() {
+		s.started = o.Time
+	}
+	s.facts.At = o.Time
+	switch {
+	case o.Rules != nil:
+		s.applyRules(o.Rules, o.Time)
+	case o.Commit != nil:
+		s.applyCommit(o.Commit, o.Time)
+	case o.Node != nil:
+		s.facts.Node = cloneNode(o.Node)
+		s.judge(o.Time)
+	case o.Procs != nil:
+		s.applyProcs(o.Procs, o.Time)
+	case o.Links != nil:
+		s.applyLinks(o.Links, o.Time)
+	case o.Fault != nil:
+		s.applyFault(*o.Fault, o.Time)
+	}
+	if s.unsettled() && o.Time.Sub(s.judged) >= reviewEvery {
+		s.judge(o.Time)
+	}
+}
+
+// unsettled tells whether the mere passing of time can change the verdict.
+func (s *State) unsettled() bool {
+	switch s.verdict.Flannel.State {
+	case diagnose.FlannelStarting, diagnose.FlannelCrashing:
+		return true
+	}
+	return !s.stopped.IsZero() || slices.ContainsFunc(s.verdict.Findings, func(f diagnose.Finding) bool {
+		return f.ID == "chain-empty"
+	})
+}
+
+func (s *State) applyProcs(r *flannel.Reading[[]diagnose.Process], at flannel.Time) {
+	before := s.facts.Procs
+	s.facts.Procs = *r
+	s.facts.Procs.Value = cloneProcs(r.Value)
+	if r.State == before.State && r.Why == before.Why && slices.EqualFunc(r.Value, before.Value, sameProcess) {
+		return
+	}
+	s.noteStarts(r.Value, at)
+	switch {
+	case len(r.Value) > 0:
+		s.stopped = flannel.Time{}
+	case r.State == flannel.Known && len(before.Value) > 0:
+		s.stopped = at
+	}
+	s.judge(at)
+}
+
+// noteStarts remembers when processes were started, each once, as far back as they matter.
+func (s *State) noteStarts(procs []diagnose.Process, at flannel.Time) {
+	for _, p := range procs {
+		if !slices.Contains(s.starts, p.Started) {
+			s.starts = append(s.starts, p.Started)
+		}
+	}
+	s.starts = slices.DeleteFunc(s.starts, func(t flannel.Time) bool { return at.Sub(t) > startsWindow })
+	s.starts = s.starts[max(0, len(s.starts)-maxStarts):]
+}
+
+func (s *State) applyLinks(r *flannel.Reading[[]diagnose.Link], at flannel.Time) {
+	before := s.facts.Links
+	s.facts.Links = *r
+	s.facts.Links.Value = slices.Clone(r.Value)
+	if r.State != before.State || r.Why != before.Why || !slices.Equal(r.Value, before.Value) {
+		s.judge(at)
+	}
+}
+
+// applyFault opens, changes or closes the trouble of one reader.
+func (s *State) applyFault(f Fault, at flannel.Time) {
+	i := slices.IndexFunc(s.faults, func(g Fault) bool { return g.Reader == f.Reader })
+	faults := slices.Clone(s.faults) // a view may hold the old list
+	switch {
+	case f.Why == "" && i < 0:
+		return
+	case f.Why == "":
+		s.faults = slices.Delete(faults, i, i+1)
+		s.note(Event{Time: at, Kind: EventReadBack, Severity: diagnose.Info, Text: f.Reader + " is well again"})
+	case i >= 0:
+		faults[i] = f
+		s.faults = faults
+	case len(faults) < maxFaults:
+		s.faults = append(faults, f)
+		s.note(Event{Time: at, Kind: EventReadFail, Severity: diagnose.Warning, Text: f.Reader + ": " + f.Why})
+	}
+}
+
+// judge reaches a new verdict and folds what it says of chains and findings into the state.
+func (s *State) judge(at flannel.Time) {
+	s.judged = at
+	s.verdict = diagnose.Assess(s.facts, s.history(at))
+	if s.verdict.Flannel.Dialect != diagnose.DialectNone {
+		s.before = s.verdict.Flannel
+	}
+	for _, c := range s.chains {
+		c.listed = false
+	}
+	for _, d := range s.verdict.Chains {
+		if c := s.track(d.ID); c != nil {
+			c.listed = true
+			c.setState(d, at)
+		}
+	}
+	now := make(map[finding]flannel.Time, len(s.verdict.Findings))
+	for i := range s.verdict.Findings {
+		f := &s.verdict.Findings[i]
+		key := finding{f.ID, f.Object}
+		since, held := s.holds[key]
+		if !held {
+			since = at
+			if !f.Since.IsZero() {
+				since = f.Since
+			}
+		}
+		now[key], f.Since = since, since
+	}
+	s.holds = now
+}
+
+func (s *State) history(at flannel.Time) diagnose.History {
+	h := diagnose.History{Since: make(map[flannel.ChainID]flannel.Time, len(s.chains)), Stopped: s.stopped, Flannel: s.before}
+	h.FlannelStarts = slices.DeleteFunc(slices.Clone(s.starts), func(t flannel.Time) bool {
+		return at.Sub(t) > startsWindow
+	})
+	for id, c := range s.chains {
+		if c.listed && own(id) {
+			h.Since[id] = c.bare
+		}
+	}
+	return h
+}
+
+func sameProcess(a, b diagnose.Process) bool {
+	return a.PID == b.PID && a.Started == b.Started && a.Kind == b.Kind && a.Version == b.Version &&
+		slices.Equal(a.Cmdline, b.Cmdline) && maps.Equal(a.Env, b.Env)
+}
+
+func cloneProcs(list []diagnose.Process) []diagnose.Process {
+	out := slices.Clone(list)
+	for i := range out {
+		out[i].Cmdline = slices.Clone(out[i].Cmdline)
+		out[i].Env = maps.Clone(out[i].Env)
+	}
+	return out
+}
+
+func cloneNode(n *flannel.Node) flannel.Node {
+	c := *n
+	c.Networks.Value = slices.Clone(n.Networks.Value)
+	c.Subnets.Value = slices.Clone(n.Subnets.Value)
+	c.Problems = slices.Clone(n.Problems)
+	c.Others = slices.Clone(n.Others)
+	for i := range c.Others {
+		c.Others[i].Networks = slices.Clone(c.Others[i].Networks)
+		c.Others[i].Subnets = slices.Clone(c.Others[i].Subnets)
+	}
+	return c
+}
