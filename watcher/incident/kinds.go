@@ -115,7 +115,9 @@ func byFlannel(w *Who) answer {
 	return no
 }
 
-func isFlannel(comm string) bool { return comm == "flanneld" || comm == "k3s" || strings.HasPrefix(comm, "k3s-") }
+func isFlannel(comm string) bool {
+	return comm == "flanneld" || comm == "k3s" || strings.HasPrefix(comm, "k3s-")
+}
 
 func (s *State) stoppedNear(inc *Incident) bool {
 	return slices.ContainsFunc(s.stops, func(t flannel.Time) bool {
