@@ -29,7 +29,7 @@ const resyncPeriod = 5 * time.Second
 
 // flanneld is the program of that name. It sets up its rules, writes subnet.env, says "ready" on its standard output and
 // looks after its rules until it is told to end.
-func flanneld(args []string) error {
+func flanneld(_ string, args []string) error {
 	d := daemon{
 		native:   os.Getenv(modeMark) == "nftables",
 		apart:    os.Getenv(modeMark) == "canal",

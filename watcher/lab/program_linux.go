@@ -29,7 +29,7 @@ const (
 )
 
 // parts are the programs that the lab can play. What else it is asked to start only waits for its end.
-var parts = map[string]func(args []string) error{
+var parts = map[string]func(name string, args []string) error{
 	"bash":                  shell,
 	"flanneld":              flanneld,
 	"ip6tables":             iptables,
@@ -56,11 +56,12 @@ func Child() {
 		return
 	}
 	signal.Ignore(unix.SIGINT, unix.SIGTSTP, unix.SIGTTOU) // keys are for the program on the terminal
-	part := parts[filepath.Base(os.Args[0])]
+	name := filepath.Base(os.Args[0])
+	part := parts[name]
 	if part == nil || os.Getenv(partMark) == idle {
-		part = func([]string) error { select {} }
+		part = func(string, []string) error { select {} }
 	}
-	if err := part(os.Args[1:]); err != nil {
+	if err := part(name, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
