@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"os"
 	"os/exec"
 	"regexp"
 	"strconv"
@@ -16,13 +15,11 @@ import (
 
 	"flanwatch/assets"
 	"flanwatch/ui/cli"
-	"flanwatch/watcher/lab"
 	"flanwatch/watcher/lab/labtest"
 )
 
 func TestMain(m *testing.M) {
-	lab.Child()
-	os.Exit(m.Run())
+	labtest.Main(m)
 }
 
 const subnetEnv = `FLANNEL_NETWORK=10.244.0.0/16
@@ -151,37 +148,18 @@ func TestCheckIsContentWithTheRulesOfEveryIptables(t *testing.T) {
 			}
 			n.Feed(rules4, "chroot", root, "iptables-nft-restore")
 			n.Feed(rules6, "chroot", root, "ip6tables-nft-restore")
-			standIn(t, n)
+			n.Flanneld("--ip-masq", "--kube-subnet-mgr")
 			c, code := check(t, n)
 			wantOK(t, c, code, 4)
 		})
 	}
 }
 
-// standIn starts a process with the name and the flags of flanneld in the namespace.
-func standIn(t *testing.T, n *labtest.Namespace) {
-	t.Helper()
-	n.Feed("#!/bin/sh\nread end\n", "tee", "/run/flanneld") // waits for its standard input to be closed
-	n.Must("chmod +x /run/flanneld")
-	cmd := exec.Command(n.Root()+"/run/flanneld", "--ip-masq", "--kube-subnet-mgr")
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := n.Start(cmd); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = in.Close()
-		_ = cmd.Wait()
-	})
-}
-
 func TestCountersEqualThoseOfIptablesSave(t *testing.T) {
 	n := node(t)
 	n.Feed(rules4, "iptables-nft-restore")
 	n.Feed(rules6, "ip6tables-nft-restore")
-	standIn(t, n)
+	n.Flanneld("--ip-masq", "--kube-subnet-mgr")
 	pod := connect(t, n)
 	_, err := pod.Run("bash", "-ec", `
 		for i in 1 2 3 4 5 6 7; do
