@@ -3,6 +3,7 @@ package cli_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os/exec"
 	"regexp"
@@ -81,7 +82,7 @@ type checked struct {
 	Unreadable []struct{ What, Why string }
 }
 
-// check runs flanwatch check on a namespace, holds its JSON against the schema, and decodes it.
+// check runs flanwatch check on a namespace.
 func check(t *testing.T, n *labtest.Namespace) (checked, int) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -90,12 +91,17 @@ func check(t *testing.T, n *labtest.Namespace) (checked, int) {
 	if errs.Len() > 0 {
 		t.Fatalf("check says: %s", errs.String())
 	}
-	validate(t, out.Bytes())
-	var c checked
-	if err := json.Unmarshal(out.Bytes(), &c); err != nil {
+	return decode(t, out.Bytes()), code
+}
+
+// decode holds check's JSON against its schema and decodes it.
+func decode(t *testing.T, doc []byte) (c checked) {
+	t.Helper()
+	validate(t, doc)
+	if err := json.Unmarshal(doc, &c); err != nil {
 		t.Fatal(err)
 	}
-	return c, code
+	return c
 }
 
 func validate(t *testing.T, doc []byte) {
@@ -232,3 +238,43 @@ func connect(t *testing.T, n *labtest.Namespace) *labtest.Namespace {
 }
 
 var savedRule = regexp.MustCompile(`(?m)^\[(\d+):(\d+)\] -A (\S+) (.*)$`)
+
+func TestCheckInTheWrongNamespaceProvesNothing(t *testing.T) {
+	program := buildFlanwatch(t)
+	n := labtest.New(t)
+	out, err := n.Run(program, "check", "-o", "json")
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != cli.ExitUnreadable {
+		t.Fatalf("%v: %s", err, out)
+	}
+	c := decode(t, []byte(out))
+	if len(c.Findings) != 0 || len(c.Unreadable) != 1 || !strings.Contains(c.Unreadable[0].Why, "--netns") {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestCheckWithoutThePrivilegeNamesIt(t *testing.T) {
+	labtest.RequireTools(t, "setpriv")
+	program := buildFlanwatch(t)
+	n := node(t)
+	n.Feed(rules4, "iptables-nft-restore")
+	n.Flanneld("--ip-masq")
+	out, err := n.Run("setpriv", "--bounding-set=-all", "--inh-caps=-all", program, "check", "-o", "json")
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != cli.ExitUnreadable {
+		t.Fatalf("%v: %s", err, out)
+	}
+	c := decode(t, []byte(out))
+	var why []string
+	for _, u := range c.Unreadable {
+		why = append(why, u.What+": "+u.Why)
+	}
+	if !strings.Contains(strings.Join(why, "\n"), "CAP_NET_ADMIN") {
+		t.Errorf("unreadable: %q", why)
+	}
+	for _, f := range c.Findings {
+		if f.Severity != "info" {
+			t.Errorf("finding %s: %s", f.ID, f.Summary)
+		}
+	}
+}
