@@ -2,7 +2,7 @@
 export GOFLAGS =
 
 # The nested module holds tests that run Flannel's own code, which flanwatch itself must not depend on.
-NESTED = $(wildcard flannel/upstream)
+NESTED = watcher/lab/upstream
 
 .PHONY: help
 help: ## list the targets

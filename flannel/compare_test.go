@@ -94,21 +94,28 @@ func TestCompareTellsEachRule(t *testing.T) {
 			"ok 1<-1, ok 2<-2, ok 3<-3, ok 4<-4, ok 5<-5, ok 6<-6, duplicate 0<-7 x2",
 		},
 		"a foreign rule between": {
-			[]Rule{r[0], r[1], foreign, r[2], r[3], r[4], r[5], foreign}, ChainDiffers,
+			[]Rule{r[0], r[1], foreign, r[2], r[3], r[4], r[5], foreign},
+			ChainDiffers,
 			"ok 1<-1, ok 2<-2, extra 0<-3 x2, ok 3<-4, ok 4<-5, ok 5<-6, ok 6<-7",
 		},
 		"a rule not understood in front": {
 			append([]Rule{opaque}, r...), ChainDiffers, "opaque 0<-1, ok 1<-2, ok 2<-3, ok 3<-4, ok 4<-5, ok 5<-6, ok 6<-7",
 		},
+		"rules not understood, alike": {
+			append(slices.Clone(r), opaque, opaque), ChainDiffers,
+			"ok 1<-1, ok 2<-2, ok 3<-3, ok 4<-4, ok 5<-5, ok 6<-6, opaque 0<-7 x2",
+		},
 		"foreign rules alone": {
-			[]Rule{foreign}, ChainPartial,
+			[]Rule{foreign},
+			ChainPartial,
 			"extra 0<-1, missing 1<-0, missing 2<-0, missing 3<-0, missing 4<-0, missing 5<-0, missing 6<-0",
 		},
 		"without --random-fully": {
 			[]Rule{r[0], r[1], r[2], r[3], plain, r[5]}, ChainDiffers, "ok 1<-1, ok 2<-2, ok 3<-3, ok 4<-4, variant 5<-5, ok 6<-6",
 		},
 		"with and without --random-fully": {
-			[]Rule{r[0], r[1], r[2], r[3], plain, r[4], r[5]}, ChainDiffers,
+			[]Rule{r[0], r[1], r[2], r[3], plain, r[4], r[5]},
+			ChainDiffers,
 			"ok 1<-1, ok 2<-2, ok 3<-3, ok 4<-4, variant 0<-5, ok 5<-6, ok 6<-7",
 		},
 		"every rule twice": {
@@ -213,7 +220,10 @@ func TestCompareLooksAtFlannelsRulesAloneInASharedChain(t *testing.T) {
 		state ChainState
 		want  string
 	}{
-		"among others":   {w, slices.Concat([]Rule{kube}, w.Rules[:2], []Rule{docker}, w.Rules[2:], []Rule{jump}), ChainOK, "ok 1<-2, ok 2<-3, ok 3<-5, ok 4<-6"},
+		"among others": {
+			w, slices.Concat([]Rule{kube}, w.Rules[:2], []Rule{docker}, w.Rules[2:], []Rule{jump}), ChainOK,
+			"ok 1<-2, ok 2<-3, ok 3<-5, ok 4<-6",
+		},
 		"misspelt":       {w, []Rule{w.Rules[0], typo, w.Rules[2], w.Rules[3]}, ChainOK, "ok 1<-1, ok 2<-2, ok 3<-3, ok 4<-4"},
 		"none":           {w, []Rule{kube, jump, docker}, ChainEmpty, "missing 1<-0, missing 2<-0, missing 3<-0, missing 4<-0"},
 		"an older one":   {w, append([]Rule{old}, w.Rules...), ChainDiffers, "extra 0<-1, ok 1<-2, ok 2<-3, ok 3<-4, ok 4<-5"},
@@ -273,7 +283,7 @@ func checkDiff(t *testing.T, rs *Ruleset, w Wanted, d ChainDiff) {
 			}
 			last = l.Found
 		}
-		if l.Times < 1 || (l.Status == RuleMissing) != (l.Found == 0) || l.Status == RuleOpaque != (l.Rule.Opaque()) {
+		if l.Times < 1 || (l.Status == RuleMissing) != (l.Found == 0) || l.Status == RuleOpaque != l.Rule.Opaque() {
 			t.Fatalf("line %+v", l)
 		}
 		ok = ok && l.Status == RuleOK

@@ -12,7 +12,8 @@ import (
 func written(list []Wanted, networks, subnets []netip.Prefix) string {
 	var b strings.Builder
 	replace := []string{
-		`-m comment --comment "flanneld masq"`, "m", `-m comment --comment "flanneld forward"`, "f", "224.0.0.0/4", "M", "ff00::/8", "M",
+		`-m comment --comment "flanneld masq"`, "m", `-m comment --comment "flanneld forward"`, "f",
+		"224.0.0.0/4", "M", "ff00::/8", "M",
 	}
 	for i, n := range networks {
 		replace = append(replace, n.String(), fmt.Sprintf("N%d", i+1))
@@ -24,7 +25,7 @@ func written(list []Wanted, networks, subnets []netip.Prefix) string {
 	for _, w := range list {
 		fmt.Fprintf(&b, "%s %s\n", w.ID.Table, w.ID.Name)
 		if hooked(w) {
-			fmt.Fprintf(&b, "  hook %s: %s first=%t\n", w.HookChain.Name, short.Replace(w.Hook.Text(w.ID.Backend, w.ID.Family)), w.HookFirst)
+			fmt.Fprintf(&b, "  hook %s: %s first=%t\n", w.HookChain.Name, short.Replace(w.Hook.String()), w.HookFirst)
 		}
 		for _, r := range w.Rules {
 			fmt.Fprintf(&b, "  %s\n", short.Replace(r.Text(w.ID.Backend, w.ID.Family)))

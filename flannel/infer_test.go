@@ -2,6 +2,7 @@ package flannel
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"slices"
@@ -41,6 +42,7 @@ func TestDumpsOfRealFlannelAreRecognised(t *testing.T) {
 		"v0.26.5-after-sigterm": "ip v0.21.0 guessed, FLANNEL-POSTRTG empty, FLANNEL-FWD empty",
 		"v0.28.10-now-native":   "ip v0.21.0 guessed, FLANNEL-POSTRTG empty, FLANNEL-FWD ok",
 		"odd":                   "",
+		"foreign":               "",
 	}
 	files, err := os.ReadDir("testdata/save")
 	if err != nil || len(files) != 2*len(wants) {
@@ -133,24 +135,102 @@ func TestEveryGenerationIsReadOffItsOwnRules(t *testing.T) {
 func TestSeveralGenerationsAtOnceAreAllTold(t *testing.T) {
 	expected := func(g Generation) []Wanted { return Expected(nets, subs, g, everything, IptablesNft, IPv4) }
 	rs := whole(IptablesNft, expected(GenV0110), expected(GenV0162), expected(GenV0210))
-	want := "ip v0.21.0, FLANNEL-POSTRTG ok, FLANNEL-FWD ok; ip v0.16.2, POSTROUTING ok, FORWARD ok; ip v0.11.0, POSTROUTING ok, FORWARD ok"
+	want := "ip v0.21.0, FLANNEL-POSTRTG ok, FLANNEL-FWD ok; ip v0.16.2, POSTROUTING ok, FORWARD ok; " +
+		"ip v0.11.0, POSTROUTING ok, FORWARD ok"
 	if got := assess(rs, nets, subs); got != want {
 		t.Errorf("\n got %s\nwant %s", got, want)
 	}
 }
 
+func TestOnePairOfSeveralNetworksLostIsExactlyThat(t *testing.T) {
+	all, ss := prefixes("10.1.0.0/16", "10.2.0.0/16", "10.3.0.0/16"), prefixes("10.2.7.0/24")
+	for _, ns := range [][]netip.Prefix{all[:2], all} {
+		want := Expected(ns, ss, GenV0210, everything, IptablesNft, IPv4)
+		lost := slices.Clone(want)
+		lost[0].Rules = slices.Delete(slices.Clone(want[0].Rules), 3, 5)
+		rs := whole(IptablesNft, lost)
+		for _, tr := range Infer(rs, ns, ss) {
+			if tr.Generation != GenV0210 || !slices.Equal(tr.Networks, ns) || !slices.Equal(tr.Subnets, ss) {
+				t.Errorf("%+v", tr)
+			}
+		}
+		d := Compare(rs, want[0])
+		var missing []string
+		for _, l := range d.Rules {
+			if l.Status != RuleOK {
+				missing = append(missing, fmt.Sprint(l.Status, l.Want))
+			}
+		}
+		if d.State != ChainPartial || !slices.Equal(missing, []string{"missing4", "missing5"}) {
+			t.Errorf("%s: %v", d.State, missing)
+		}
+	}
+}
+
+func TestARuleOfTheOldNetworkBesideTheNewOnesIsOneExtra(t *testing.T) {
+	want := Expected(nets, subs, GenV0210, everything, IptablesNft, IPv4)
+	old := Expected(prefixes("10.9.0.0/16"), prefixes("10.9.1.0/24"), GenV0210, everything, IptablesNft, IPv4)
+	mixed := slices.Clone(want)
+	mixed[0].Rules = append(slices.Clone(want[0].Rules), old[0].Rules[4])
+	rs := whole(IptablesNft, mixed)
+	d := Compare(rs, want[0])
+	if last := d.Rules[len(d.Rules)-1]; d.State != ChainDiffers || last.Status != RuleExtra || last.Found != 7 || len(d.Rules) != 7 {
+		t.Errorf("%s: %s", d.State, outline(d))
+	}
+	if n, _ := FromRules(rs); !slices.Equal(n, prefixes("10.244.0.0/16", "10.9.0.0/16")) {
+		t.Errorf("networks of the rules: %v", n)
+	}
+}
+
 func TestHalfAChainOfTodayIsNoOldOne(t *testing.T) {
 	w := Expected(nets, subs, GenV0210, everything, IptablesNft, IPv4)
+	old := NewRule(returns, from(prefix("10.9.0.0/16")), to(prefix("10.9.0.0/16")))
 	for name, rules := range map[string][]Rule{
 		"the mark alone":                pick(w[0].Rules, 1),
 		"without the exemptions":        pick(w[0].Rules, 1, 4, 5, 6),
 		"without what masquerades":      pick(w[0].Rules, 1, 2, 3, 4),
-		"with a rule of an old network": append(pick(w[0].Rules, 1, 2, 3, 4, 6), NewRule(returns, from(prefix("10.9.0.0/16")), to(prefix("10.9.0.0/16")))),
+		"with a rule of an old network": append(pick(w[0].Rules, 1, 2, 3, 4, 6), old),
 	} {
 		rs := whole(IptablesNft, []Wanted{{ID: w[0].ID, Rules: rules, Hook: w[0].Hook, HookChain: w[0].HookChain}})
 		traces := Infer(rs, nets, subs)
 		if len(traces) != 1 || traces[0].Generation != GenV0210 || traces[0].Guessed {
 			t.Errorf("%s: %+v", name, traces)
+		}
+	}
+}
+
+// randomNode makes up to three networks of a family that do not overlap, and a subnet in one of them.
+func randomNode(rnd *rand.Rand, f Family) (networks, subnets []netip.Prefix) {
+	for i := range 1 + rnd.IntN(3) {
+		a := netip.AddrFrom4([4]byte{10 + byte(i), byte(rnd.Int())})
+		if f == IPv6 {
+			a = netip.AddrFrom16([16]byte{0xfd, byte(i), byte(rnd.Int())})
+		}
+		networks = append(networks, netip.PrefixFrom(a, f.Bits()/4+rnd.IntN(f.Bits()/4)).Masked())
+	}
+	home := networks[rnd.IntN(len(networks))]
+	return networks, []netip.Prefix{netip.PrefixFrom(home.Addr(), home.Bits()+rnd.IntN(8)).Masked()}
+}
+
+func TestNetworksOfAnyNodeAreReadOffItsRules(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(7, 8))
+	for range 2000 {
+		f, g, b := Families[rnd.IntN(2)], Generations[2+rnd.IntN(5)], IptablesNft
+		if g == GenV0250 {
+			b = Nftables
+		}
+		networks, subnets := randomNode(rnd, f)
+		if g != GenV0210 {
+			networks = networks[:1]
+			subnets = []netip.Prefix{netip.PrefixFrom(networks[0].Addr(), f.Bits()-1)}
+		}
+		rs := whole(b, Expected(networks, subnets, g, everything, b, f))
+		n, s := FromRules(rs)
+		if !slices.Equal(n, networks) || !slices.Equal(s, subnets) {
+			t.Fatalf("%s %s: read %v and %v, want %v and %v", g, f, n, s, networks, subnets)
+		}
+		if text := assess(rs, nil, nil); strings.Count(text, " ok") != 2 || !strings.Contains(text, string(g)) {
+			t.Fatalf("%s of %v, %v: %s", g, networks, subnets, text)
 		}
 	}
 }

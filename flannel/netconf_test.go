@@ -24,11 +24,23 @@ func TestNetConfGivesWhatFlannelReads(t *testing.T) {
 				Backend: "host-gw", SubnetLen: 24, IPv6SubnetLen: 64,
 			},
 		},
-		"no backend":                      {`{"Network":"10.0.0.0/8"}`, NetConf{Networks: prefixes("10.0.0.0/8"), EnableIPv4: true, Backend: "udp"}},
-		"keys in any case":                {`{"network":"10.0.0.0/8"}`, NetConf{Networks: prefixes("10.0.0.0/8"), EnableIPv4: true, Backend: "udp"}},
-		"host bits are masked":            {`{"Network":"10.1.2.3/8"}`, NetConf{Networks: prefixes("10.0.0.0/8"), EnableIPv4: true, Backend: "udp"}},
-		"IPv6 is off unless enabled":      {`{"Network":"10.0.0.0/8","IPv6Network":"fd00::/48"}`, NetConf{Networks: prefixes("10.0.0.0/8"), EnableIPv4: true, Backend: "udp"}},
-		"IPv6 alone, IPv4 given as empty": {`{"EnableIPv4":false,"EnableIPv6":true,"Network":"0.0.0.0/0","IPv6Network":"fd00::/48"}`, NetConf{Networks: prefixes("fd00::/48"), EnableIPv6: true, Backend: "udp"}},
+		"no backend": {
+			`{"Network":"10.0.0.0/8"}`, NetConf{Networks: prefixes("10.0.0.0/8"), EnableIPv4: true, Backend: "udp"},
+		},
+		"keys in any case": {
+			`{"network":"10.0.0.0/8"}`, NetConf{Networks: prefixes("10.0.0.0/8"), EnableIPv4: true, Backend: "udp"},
+		},
+		"host bits are masked": {
+			`{"Network":"10.1.2.3/8"}`, NetConf{Networks: prefixes("10.0.0.0/8"), EnableIPv4: true, Backend: "udp"},
+		},
+		"IPv6 is off unless enabled": {
+			`{"Network":"10.0.0.0/8","IPv6Network":"fd00::/48"}`,
+			NetConf{Networks: prefixes("10.0.0.0/8"), EnableIPv4: true, Backend: "udp"},
+		},
+		"IPv6 alone, IPv4 given as empty": {
+			`{"EnableIPv4":false,"EnableIPv6":true,"Network":"0.0.0.0/0","IPv6Network":"fd00::/48"}`,
+			NetConf{Networks: prefixes("fd00::/48"), EnableIPv6: true, Backend: "udp"},
+		},
 		"keys that Flannel does not know": {
 			"{\"Network\":\"10.0.0.0/8\",\n\"TrafficManager\":{\"nftables\":[1]},\n\"Networks\":[]}",
 			NetConf{
@@ -49,26 +61,37 @@ func TestNetConfFaultsAreNamedWithTheirLine(t *testing.T) {
 		text string
 		want []string
 	}{
-		"empty":               {" \n", []string{"0: file is empty"}},
-		"no object":           {"[1]", []string{"1: file is no JSON object"}},
-		"torn in a value":     {"{\n\"Network\": \"10.244.0.0/16\",\n\"Backend\": {\n\"Type\"", []string{"4: file ends within the JSON object"}},
-		"torn after a value":  {"{\n\"Network\": \"10.244.0.0/16\"\n", []string{"2: file ends within the JSON object"}},
-		"torn after a key":    {"{\"Network\"", []string{"1: file ends within the JSON object"}},
-		"torn at the start":   {"{", []string{"1: file ends within the JSON object"}},
-		"a missing comma":     {"{\n\"Network\": \"10.244.0.0/16\"\n\"SubnetLen\": 24\n}", []string{"3: JSON is broken: invalid character '\"' after object key:value pair"}},
+		"empty":     {" \n", []string{"0: file is empty"}},
+		"no object": {"[1]", []string{"1: file is no JSON object"}},
+		"torn in a value": {
+			"{\n\"Network\": \"10.244.0.0/16\",\n\"Backend\": {\n\"Type\"", []string{"4: file ends within the JSON object"},
+		},
+		"torn after a value": {"{\n\"Network\": \"10.244.0.0/16\"\n", []string{"2: file ends within the JSON object"}},
+		"torn after a key":   {"{\"Network\"", []string{"1: file ends within the JSON object"}},
+		"torn at the start":  {"{", []string{"1: file ends within the JSON object"}},
+		"a missing comma": {
+			"{\n\"Network\": \"10.244.0.0/16\"\n\"SubnetLen\": 24\n}",
+			[]string{"3: JSON is broken: invalid character '\"' after object key:value pair"},
+		},
 		"more behind":         {"{\"Network\": \"10.244.0.0/16\"}\n{}\n", []string{"2: more follows after the JSON object"}},
 		"no network":          {"{}", []string{"0: file names no network"}},
 		"a network of words":  {"{\n\"Network\": \"pods\"}", []string{`2: Network: "pods" is no network in CIDR form`}},
 		"a network of number": {"{\n\"Network\": 10}", []string{`2: Network: 10 is no network in CIDR form`}},
 		"the other family":    {"{\"Network\": \"fd00::/48\"}", []string{"1: Network: fd00::/48 is of the other address family"}},
 		"a flag in quotes": {
-			"{\"Network\": \"10.0.0.0/8\",\n\"EnableNFTables\": \"true\"}", []string{`2: EnableNFTables: "true" is neither true nor false`},
+			"{\"Network\": \"10.0.0.0/8\",\n\"EnableNFTables\": \"true\"}",
+			[]string{`2: EnableNFTables: "true" is neither true nor false`},
 		},
-		"a length out of range": {"{\"Network\": \"10.0.0.0/8\", \"SubnetLen\": 64}", []string{"1: SubnetLen: 64 is no length of a prefix of ip"}},
-		"a length of words":     {"{\"Network\": \"10.0.0.0/8\", \"SubnetLen\": \"24\"}", []string{`1: SubnetLen: "24" is no length`}},
-		"a backend of words":    {"{\"Network\": \"10.0.0.0/8\", \"Backend\": \"vxlan\"}", []string{`1: Backend: "vxlan" is no object with a Type`}},
+		"a length out of range": {
+			"{\"Network\": \"10.0.0.0/8\", \"SubnetLen\": 64}", []string{"1: SubnetLen: 64 is no length of a prefix of ip"},
+		},
+		"a length of words": {"{\"Network\": \"10.0.0.0/8\", \"SubnetLen\": \"24\"}", []string{`1: SubnetLen: "24" is no length`}},
+		"a backend of words": {
+			"{\"Network\": \"10.0.0.0/8\", \"Backend\": \"vxlan\"}", []string{`1: Backend: "vxlan" is no object with a Type`},
+		},
 		"a duplicate": {
-			"{\"Network\": \"10.0.0.0/8\",\n\"network\": \"11.0.0.0/8\"}", []string{"2: Network is set a second time, after line 1; the last one counts"},
+			"{\"Network\": \"10.0.0.0/8\",\n\"network\": \"11.0.0.0/8\"}",
+			[]string{"2: Network is set a second time, after line 1; the last one counts"},
 		},
 	} {
 		_, ps := ParseNetConf([]byte(c.text), "f")

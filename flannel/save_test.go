@@ -43,8 +43,10 @@ func TestParseSaveReadsTablesChainsAndCounters(t *testing.T) {
 	}
 }
 
-const small = "*nat\n:PREROUTING ACCEPT [1:2]\n:POSTROUTING DROP [0:0]\n:X - [0:0]\n[3:4] -A X -s 10.0.0.0/8 -j RETURN\n-A X\nCOMMIT\n" +
-	"# a \"comment\n*mangle\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n*raw\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n*security\n:INPUT ACCEPT\nCOMMIT\n"
+const small = "" +
+	"*nat\n:PREROUTING ACCEPT [1:2]\n:POSTROUTING DROP [0:0]\n:X - [0:0]\n[3:4] -A X -s 10.0.0.0/8 -j RETURN\n-A X\nCOMMIT\n" +
+	"# a \"comment\n*mangle\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n" +
+	"*raw\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n*security\n:INPUT ACCEPT\nCOMMIT\n"
 
 func TestParseSaveKnowsBuiltInChains(t *testing.T) {
 	rs := parseSave(t, small, IptablesLegacy, IPv4)

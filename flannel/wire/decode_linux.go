@@ -72,7 +72,7 @@ func condition(e expression) bool {
 
 func (d *decoder) understood(e expression) bool {
 	if string(e.name) == "counter" {
-		return d.counter()
+		return d.counter(e.data)
 	}
 	t, ok := split(e.data)
 	if !ok {
@@ -100,8 +100,8 @@ func (d *decoder) understood(e expression) bool {
 }
 
 // counter takes the first counter; ScanRule gives its values.
-func (d *decoder) counter() bool {
-	if d.counted {
+func (d *decoder) counter(data []byte) bool {
+	if _, err := readCounter(data); err != nil || d.counted {
 		return false
 	}
 	d.counted = true

@@ -2,6 +2,7 @@ package wire_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,6 +15,7 @@ func TestEncodeRefusesWhatItCannotSay(t *testing.T) {
 		return flannel.Match{Kind: flannel.MatchSource, Prefix: prefixes(s)[0]}
 	}
 	accept := flannel.Target{Kind: flannel.TargetAccept}
+	comment := []flannel.Match{{Kind: flannel.MatchComment, Text: "a"}}
 	native := flannel.MasqChain(flannel.Nftables, flannel.IPv4)
 	legacy := flannel.MasqChain(flannel.IptablesLegacy, flannel.IPv4)
 	for name, c := range map[string]struct {
@@ -28,23 +30,33 @@ func TestEncodeRefusesWhatItCannotSay(t *testing.T) {
 		"no prefix":                  {nat, flannel.NewRule(accept, flannel.Match{Kind: flannel.MatchSource}), "no masked ip prefix"},
 		"a prefix of everything":     {nat, flannel.NewRule(accept, prefix("0.0.0.0/0")), "no condition"},
 		"two sources":                {nat, flannel.NewRule(accept, prefix("10.0.0.0/8"), prefix("10.0.0.0/9")), "room for one"},
-		"a mark that never matches": {nat, flannel.NewRule(accept, flannel.Match{Kind: flannel.MatchMark, Value: 3, Mask: 1}),
-			"mark 0x3/0x1 matches nothing"},
+		"a mark that never matches": {
+			nat, flannel.NewRule(accept, flannel.Match{Kind: flannel.MatchMark, Value: 3, Mask: 1}),
+			"mark 0x3/0x1 matches nothing",
+		},
 		"any interface": {nat, flannel.NewRule(accept, flannel.Match{Kind: flannel.MatchIn, Text: "+"}), `"+" is no interface name`},
-		"a long interface name": {nat, flannel.NewRule(accept, flannel.Match{Kind: flannel.MatchIn, Text: "a234567890123456"}),
-			"no interface name"},
+		"a long interface name": {
+			nat, flannel.NewRule(accept, flannel.Match{Kind: flannel.MatchIn, Text: "a234567890123456"}),
+			"no interface name",
+		},
 		"any protocol": {nat, flannel.NewRule(accept, flannel.Match{Kind: flannel.MatchProtocol, Text: "0"}), `"0" is no protocol`},
-		"a protocol unheard of": {nat, flannel.NewRule(accept, flannel.Match{Kind: flannel.MatchProtocol, Text: "all"}),
-			`"all" is no protocol`},
-		"a long comment": {nat, flannel.NewRule(accept, flannel.Match{Kind: flannel.MatchComment, Text: strings.Repeat("a", 256)}),
-			"cannot be written"},
-		"a comment with NUL": {nat, flannel.NewRule(accept, flannel.Match{Kind: flannel.MatchComment, Text: "a\x00b"}),
-			"cannot be written"},
+		"a protocol unheard of": {
+			nat, flannel.NewRule(accept, flannel.Match{Kind: flannel.MatchProtocol, Text: "all"}),
+			`"all" is no protocol`,
+		},
+		"a long comment": {
+			nat, flannel.NewRule(accept, flannel.Match{Kind: flannel.MatchComment, Text: strings.Repeat("a", 256)}),
+			"cannot be written",
+		},
+		"a comment with NUL": {
+			nat, flannel.NewRule(accept, flannel.Match{Kind: flannel.MatchComment, Text: "a\x00b"}),
+			"cannot be written",
+		},
 		"a native comment":  {native, flannel.NewRule(accept, flannel.Match{Kind: flannel.MatchComment, Text: "a"}), "no expressions"},
 		"a jump to nowhere": {nat, flannel.NewRule(flannel.Target{Kind: flannel.TargetJump}), `"" is no chain`},
 		"an unknown match":  {nat, flannel.NewRule(accept, flannel.Match{Kind: 99}), "unknown kind 99"},
 		"a legacy chain":    {legacy, flannel.NewRule(accept), "iptables-legacy keeps no nf_tables rules"},
-		"more than fits":    {nat, flannel.NewRule(accept, make250(flannel.Match{Kind: flannel.MatchComment, Text: "a"})...), "too long"},
+		"more than fits":    {nat, flannel.NewRule(accept, slices.Repeat(comment, 250)...), "too long"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			exprs, err := wire.Encode(c.chain, c.rule)
@@ -56,13 +68,6 @@ func TestEncodeRefusesWhatItCannotSay(t *testing.T) {
 			}
 		})
 	}
-}
-
-func make250(m flannel.Match) (all []flannel.Match) {
-	for range 250 {
-		all = append(all, m)
-	}
-	return all
 }
 
 // randomRule makes a rule that the chain can hold.

@@ -129,7 +129,7 @@ func script(c flannel.ChainID, rules []flannel.Rule) string {
 }
 
 func TestRulesOfEveryIptablesDecodeToTheTextItPrints(t *testing.T) {
-	var scripts = map[flannel.Family]string{}
+	scripts := map[flannel.Family]string{}
 	sets := map[flannel.ChainID][]flannel.Rule{}
 	add := func(c flannel.ChainID, rules []flannel.Rule) {
 		c.Name = fmt.Sprintf("SET-%d", len(sets)) // so that sets stand side by side

@@ -11,7 +11,7 @@ import (
 )
 
 // nft is the program of that name: `nft -f -` for flanneld, and what a person types against it.
-func nft(args []string) error {
+func nft(_ string, args []string) error {
 	s, err := openRuleset()
 	if err != nil {
 		return err
@@ -44,14 +44,21 @@ func nativeTable(family, name string) flannel.TableID {
 	return t
 }
 
+// nativeChain is a base chain of a native table with all its rules.
+type nativeChain struct {
+	ID    flannel.ChainID
+	Base  flannel.BaseChain
+	Rules []flannel.Rule
+}
+
 // readNative fills a native chain anew. What the lab's flanneld sends is the chain itself, not nft's language.
 func (s *ruleset) readNative(b *wire.Batch) error {
-	var w flannel.Wanted
+	var w nativeChain
 	if err := json.NewDecoder(os.Stdin).Decode(&w); err != nil {
 		return err
 	}
 	b.AddTable(w.ID.TableID())
-	if err := b.AddBaseChain(w.ID, *w.Base); err != nil {
+	if err := b.AddBaseChain(w.ID, w.Base); err != nil {
 		return err
 	}
 	b.FlushChain(w.ID)

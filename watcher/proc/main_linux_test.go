@@ -94,8 +94,10 @@ func start(t testing.TB, n *labtest.Namespace, name string, args ...string) int 
 		_ = cmd.Wait()
 	})
 	waitFor(t, name+" runs", func() bool {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", cmd.Process.Pid))
-		return err == nil && strings.TrimSpace(string(b)) == name
+		// In the middle of an exec the name is the new one already, and the command line still empty.
+		comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", cmd.Process.Pid))
+		cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", cmd.Process.Pid))
+		return err == nil && strings.TrimSpace(string(comm)) == name && len(cmdline) > 0
 	})
 	return cmd.Process.Pid
 }

@@ -52,6 +52,10 @@ type process struct {
 	seen bool // in this look
 }
 
+// unsettled stands for the start of a process in the middle of an exec, when it has its new name and no command line yet:
+// it is read again at the next look.
+const unsettled = -1
+
 // New makes a scanner for a namespace.
 func New(fs *FS, ns Namespace) *Scanner {
 	return &Scanner{fs: fs, ns: ns, view: fs.view(), known: map[int]*process{}, bystanders: map[int]bystander{}}
@@ -146,6 +150,9 @@ func (s *Scanner) meet(pid int, st stat, role role, now flannel.Time) (*process,
 	p.Process, err = s.describe(pid, st, now)
 	if err != nil {
 		return nil, err
+	}
+	if len(p.Cmdline) == 0 {
+		p.stat.start = unsettled
 	}
 	p.ok = true
 	if role == runs {

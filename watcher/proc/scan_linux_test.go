@@ -116,6 +116,43 @@ func TestScanFollowsEndAndRestart(t *testing.T) {
 	}
 }
 
+func TestScanFindsABystanderThatBecomesFlanneld(t *testing.T) {
+	n := labtest.New(t)
+	labtest.RequireTools(t, "sh", "sleep")
+	n.Shell("mkdir -p /run/bin; cp \"$(command -v sleep)\" /run/bin/flanneld")
+	cmd := exec.Command("sh", "-c", "read go; exec /run/bin/flanneld 60")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	s := scannerOf(t, n)
+	for range youngLooks + 2 {
+		if got := s.Scan(now()).Flannel.Value; len(got) != 0 {
+			t.Fatalf("a shell was taken for Flannel: %+v", got)
+		}
+	}
+	if _, err := in.Write([]byte("go\n")); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the exec", func() bool {
+		st, err := s.fs.stat(cmd.Process.Pid)
+		return err == nil && st.comm == "flanneld"
+	})
+	for range oldRounds {
+		if len(s.Scan(now()).Flannel.Value) == 1 {
+			return
+		}
+	}
+	t.Errorf("not found within %d rounds", oldRounds)
+}
+
 func TestScanCountsK3sOnlyWhereItRunsFlannel(t *testing.T) {
 	n := labtest.New(t)
 	start(t, n, "k3s-server", "server")

@@ -1,4 +1,5 @@
-// Command demo is the lab without a screen: it says "up", and ends with the number that it reads, or at a signal.
+// Command demo is the lab without a screen: it says "up", and ends with the number that it reads, or at a signal. With an
+// argument it takes no notice of SIGTERM.
 package main
 
 import (
@@ -29,6 +30,9 @@ func main() {
 
 func run() (int, error) {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
+	if len(os.Args) > 1 { // "stubborn"
+		signal.Ignore(unix.SIGTERM)
+	}
 	defer stop()
 	s, err := lab.LoadScenario("healthy")
 	if err != nil {
