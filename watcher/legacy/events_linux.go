@@ -159,7 +159,8 @@ func (e *Events) look(now flannel.Time) (*Change, error) {
 	return &Change{Time: now, Commit: &incident.Commit{Backend: flannel.IptablesLegacy, Lost: true}}, nil
 }
 
-// author is the program of an event. What was read of it was read while it held the lock, or just after.
+// author is the program of an event. What was read of it was read while it held the lock, or just after; its parent may have
+// changed by then.
 func (l LockEvent) author() incident.Who {
 	w := l.Who
 	if l.Cmdline == nil && l.Parent.PID == 0 {
@@ -172,7 +173,7 @@ func (l LockEvent) author() incident.Who {
 	}
 	if l.Parent.PID != 0 {
 		parent := incident.Ancestor{PID: l.Parent.PID, Comm: l.Parent.Comm}
-		w.Origin.Parents = incident.Fact[[]incident.Ancestor]{Value: []incident.Ancestor{parent}, Certainty: incident.Exact, How: how}
+		w.Origin.Parents = incident.Fact[[]incident.Ancestor]{Value: []incident.Ancestor{parent}, Certainty: incident.Estimate, How: how}
 	}
 	return w
 }
