@@ -2,6 +2,7 @@ package flannel
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"slices"
@@ -194,6 +195,42 @@ func TestHalfAChainOfTodayIsNoOldOne(t *testing.T) {
 		traces := Infer(rs, nets, subs)
 		if len(traces) != 1 || traces[0].Generation != GenV0210 || traces[0].Guessed {
 			t.Errorf("%s: %+v", name, traces)
+		}
+	}
+}
+
+// randomNode makes up to three networks of a family that do not overlap, and a subnet in one of them.
+func randomNode(rnd *rand.Rand, f Family) (networks, subnets []netip.Prefix) {
+	for i := range 1 + rnd.IntN(3) {
+		a := netip.AddrFrom4([4]byte{10 + byte(i), byte(rnd.Int())})
+		if f == IPv6 {
+			a = netip.AddrFrom16([16]byte{0xfd, byte(i), byte(rnd.Int())})
+		}
+		networks = append(networks, netip.PrefixFrom(a, f.Bits()/4+rnd.IntN(f.Bits()/4)).Masked())
+	}
+	home := networks[rnd.IntN(len(networks))]
+	return networks, []netip.Prefix{netip.PrefixFrom(home.Addr(), home.Bits()+rnd.IntN(8)).Masked()}
+}
+
+func TestNetworksOfAnyNodeAreReadOffItsRules(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(7, 8))
+	for range 2000 {
+		f, g, b := Families[rnd.IntN(2)], Generations[2+rnd.IntN(5)], IptablesNft
+		if g == GenV0250 {
+			b = Nftables
+		}
+		networks, subnets := randomNode(rnd, f)
+		if g != GenV0210 {
+			networks = networks[:1]
+			subnets = []netip.Prefix{netip.PrefixFrom(networks[0].Addr(), f.Bits()-1)}
+		}
+		rs := whole(b, Expected(networks, subnets, g, everything, b, f))
+		n, s := FromRules(rs)
+		if !slices.Equal(n, networks) || !slices.Equal(s, subnets) {
+			t.Fatalf("%s %s: read %v and %v, want %v and %v", g, f, n, s, networks, subnets)
+		}
+		if text := assess(rs, nil, nil); strings.Count(text, " ok") != 2 || !strings.Contains(text, string(g)) {
+			t.Fatalf("%s of %v, %v: %s", g, networks, subnets, text)
 		}
 	}
 }

@@ -166,7 +166,8 @@ func TestWordsNotUnderstoodStayAndMakeTheRuleOpaque(t *testing.T) {
 }
 
 func TestRulesOfOthersAreUnderstoodInFullOrOpaque(t *testing.T) {
-	beyond := regexp.MustCompile(`-m (addrtype|conntrack|icmp|udp|tcp|limit|multiport|statistic) |-j (MARK|DNAT|REJECT|LOG) |--to-ports`)
+	const matches, others = `-m (addrtype|conntrack|icmp|udp|tcp|limit|multiport|statistic) `, `|-j (MARK|DNAT|REJECT|LOG) |--to-ports`
+	beyond := regexp.MustCompile(matches + others)
 	for _, text := range savedRules(t, "save/foreign.nft.ip.txt") {
 		if r := mustRule(t, text); r.Opaque() != beyond.MatchString(text) {
 			t.Errorf("opaque is %t: %s", r.Opaque(), text)
@@ -312,7 +313,8 @@ func FuzzParseRule(f *testing.F) {
 func TestNftTextIsThatOfNftList(t *testing.T) {
 	mark := Match{Kind: MatchMark, Value: 0x4000, Mask: allOnes}
 	masked := Match{Kind: MatchMark, Value: 0x4000, Mask: 0xf000}
-	eth, veth, tcp := Match{Kind: MatchIn, Text: "eth0"}, Match{Kind: MatchOut, Text: "veth+"}, Match{Kind: MatchProtocol, Text: "tcp"}
+	eth, veth := Match{Kind: MatchIn, Text: "eth0"}, Match{Kind: MatchOut, Text: "veth+"}
+	tcp := Match{Kind: MatchProtocol, Text: "tcp"}
 	drop, accept := Target{Kind: TargetDrop}, Target{Kind: TargetAccept}
 	random := Target{Kind: TargetMasquerade, Random: true}
 	fully := Target{Kind: TargetMasquerade, RandomFully: true}

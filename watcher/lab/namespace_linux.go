@@ -38,12 +38,13 @@ func NewNamespace() (*Namespace, error) {
 func (n *Namespace) run(ready chan<- error) {
 	defer n.done.Done()
 	runtime.LockOSThread()
+	work := n.work // before Close can take it away
 	err := n.enter()
 	ready <- err
 	if err != nil {
 		return
 	}
-	for f := range n.work {
+	for f := range work {
 		f()
 	}
 }
