@@ -139,3 +139,19 @@ func TestWhatCouldNotBeReadIsNotAbsent(t *testing.T) {
 		t.Errorf("networks %v, subnets %v", n.Networks.State, n.Subnets.State)
 	}
 }
+
+func TestTheTimeOfLookingIsNoDifference(t *testing.T) {
+	e := Evidence{
+		Claims:       []Claim{{Source: "e", Networks: nets("10.244.0.0/16"), Settings: Settings{IPMasq: yes(), MTU: 1450}}},
+		Distribution: flannel.Know("k3s", "x", flannel.Time{Boot: 1}),
+	}
+	a, b := Combine(e, flannel.Time{Boot: 1}), Combine(e, flannel.Time{Boot: 2})
+	b.Distribution.At.Boot = 2
+	if !Same(a, b) {
+		t.Errorf("the same facts differ:\n%+v\n%+v", a, b)
+	}
+	e.Claims[0].MTU = 1400
+	if Same(a, Combine(e, flannel.Time{Boot: 1})) {
+		t.Error("another MTU makes no difference")
+	}
+}
