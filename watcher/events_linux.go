@@ -12,7 +12,8 @@ import (
 	"flanwatch/watcher/nft"
 )
 
-// announced is a commit with the time of its receipt, or the trouble of hearing commits.
+// announced is a commit with the time of its receipt, or the trouble of hearing commits. With neither it says that commits
+// are heard from now on, and that whatever happened before must be read.
 type announced struct {
 	at     flannel.Time
 	commit *incident.Commit
@@ -26,6 +27,7 @@ func (w *Watcher) hearCommits(ctx context.Context, out chan<- announced) {
 		events, err := within(w.ns, nft.Subscribe)
 		if err == nil {
 			w.events = events
+			send(ctx, out, announced{at: w.clock.now()})
 			if err = w.forward(ctx, out); ctx.Err() != nil {
 				return // closing is for Close: it can wait for seconds behind a commit of somebody else
 			}
@@ -60,6 +62,10 @@ func (w *Watcher) commit(c announced, sink Sink) {
 		sink(&incident.Observation{Time: c.at, Fault: &incident.Fault{Reader: "nf_tables events", Why: c.err.Error()}})
 		return
 	}
+	if c.commit == nil {
+		w.nft.read(w.clock.now, sink)
+		return
+	}
 	sink(&incident.Observation{Time: c.at, Commit: c.commit})
 	if c.commit.Lost || len(c.commit.Changes) > 0 || len(c.commit.Tables) > 0 {
 		w.nft.read(w.clock.now, sink)
@@ -75,6 +81,7 @@ func (w *Watcher) hearLocks(ctx context.Context, out chan<- legacy.LockEvent) {
 	defer lock.Close()
 	stop := context.AfterFunc(ctx, func() { _ = lock.Wake() })
 	defer stop()
+	send(ctx, out, legacy.LockEvent{}) // what happened before must be read
 	for {
 		e, err := lock.Next(w.clock.now, time.Time{})
 		if err != nil {

@@ -77,11 +77,33 @@ func (w *Watcher) SetInterval(d time.Duration) {
 	}
 }
 
-// Once reads everything once.
+// Once reads everything once. The host comes first, because it says what rules to expect, and again, because rules can be
+// all that tells the networks.
 func (w *Watcher) Once(sink Sink) {
 	w.host.read(w.clock.now(), sink)
-	w.nft.read(w.clock.now, sink)
-	w.legacy.read(w.clock.now, sink)
+	w.nft.read(w.clock.now, w.holding(sink))
+	w.legacy.read(w.clock.now, w.holding(sink))
+	w.host.read(w.clock.now(), sink)
+}
+
+// holding lets the host's reader see rules on their way.
+func (w *Watcher) holding(sink Sink) Sink {
+	return func(o *incident.Observation) {
+		if o.Rules != nil && o.Rules.Ruleset.State == flannel.Known {
+			w.host.hold(&o.Rules.Ruleset.Value)
+		}
+		sink(o)
+	}
+}
+
+// Elsewhere tells why the watched namespace is evidently not the node's, "" if there is no sign of it. Where nothing of
+// Flannel is found, that is the likelier explanation.
+func (w *Watcher) Elsewhere() string {
+	reason, _ := within(w.ns, func() (string, error) {
+		reason, _ := w.host.scan.Elsewhere(w.host.links)
+		return reason, nil
+	})
+	return reason
 }
 
 // Run reads until the context ends: counters at every interval, changes as they are announced.
@@ -96,6 +118,7 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 	listeners.Go(func() { w.hearLocks(ctx, locks) })
 
 	w.Once(sink)
+	sink = w.holding(sink)
 	start := time.Now()
 	nextNft, nextLegacy, nextHost := start, start, start.Add(hostInterval)
 	timer := time.NewTimer(0)

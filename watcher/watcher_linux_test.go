@@ -178,9 +178,9 @@ func TestANamespaceThatIsDeletedIsAFaultAndNotAnEnd(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	mounted := true
-	unmount := func() {
+	unmount := func() { // lazily, as `ip netns delete` does: our own file keeps it busy
 		if mounted {
-			_ = exec.Command("umount", name).Run()
+			_ = exec.Command("umount", "--lazy", name).Run()
 			mounted = false
 		}
 	}

@@ -42,8 +42,6 @@ func (e *encoder) maskAndXor(mask, xor []byte, more ...uint32) {
 	})
 }
 
-func (e *encoder) jump(code int32, chain string) { e.verdict(code, chain) }
-
 const (
 	eq     = unix.NFT_CMP_EQ
 	reg32a = unix.NFT_REG32_00 // the first word of register 1
@@ -231,34 +229,34 @@ func TestDecodeLeavesNothingOut(t *testing.T) {
 			e.counter(flannel.Counter{})
 			e.meta(unix.NFT_META_L4PROTO)
 			e.cmp(false, []byte{6})
-			e.jump(verdictAccept, "")
+			e.verdict(verdictAccept, "")
 		}, "-p tcp -j ACCEPT"},
 		"a second counter is opaque": {func(e *encoder) {
 			e.counter(flannel.Counter{})
 			e.counter(flannel.Counter{})
-			e.jump(verdictDrop, "")
+			e.verdict(verdictDrop, "")
 		}, "[counter …] -j DROP"},
 		"a counter that cannot be read is opaque": {func(e *encoder) {
 			e.expr("counter", func() { e.number(unix.NFTA_COUNTER_BYTES, 1) })
-			e.jump(verdictDrop, "")
+			e.verdict(verdictDrop, "")
 		}, "[counter 0800010000000001] -j DROP"},
 		"what stands behind a verdict is never reached": {func(e *encoder) {
-			e.jump(verdictAccept, "")
+			e.verdict(verdictAccept, "")
 			e.meta(unix.NFT_META_L4PROTO)
 			e.cmp(false, []byte{6})
 		}, "[meta …] [cmp …] -j ACCEPT"},
-		"continue is no target": {func(e *encoder) { e.jump(verdictContinue, "") }, ""},
+		"continue is no target": {func(e *encoder) { e.verdict(verdictContinue, "") }, ""},
 		"a jump to nowhere is opaque": {
-			func(e *encoder) { e.jump(verdictJump, "") },
+			func(e *encoder) { e.verdict(verdictJump, "") },
 			"-j [immediate …]",
 		},
-		"a goto": {func(e *encoder) { e.jump(verdictGoto, "c") }, "-g c"},
+		"a goto": {func(e *encoder) { e.verdict(verdictGoto, "c") }, "-g c"},
 		"a verdict with a chain it has no use for is opaque": {
-			func(e *encoder) { e.jump(verdictAccept, "c") },
+			func(e *encoder) { e.verdict(verdictAccept, "c") },
 			"-j [immediate …]",
 		},
-		"a queue is opaque": {func(e *encoder) { e.jump(3, "") }, "-j [immediate …]"},
-		"break is opaque":   {func(e *encoder) { e.jump(unix.NFT_BREAK, "") }, "-j [immediate …]"},
+		"a queue is opaque": {func(e *encoder) { e.verdict(3, "") }, "-j [immediate …]"},
+		"break is opaque":   {func(e *encoder) { e.verdict(unix.NFT_BREAK, "") }, "-j [immediate …]"},
 		"an immediate value is opaque": {func(e *encoder) {
 			e.expr("immediate", func() {
 				e.number(unix.NFTA_IMMEDIATE_DREG, register)
@@ -315,7 +313,7 @@ func TestDecodeLeavesNothingOut(t *testing.T) {
 				e.number(unix.NFTA_META_KEY, unix.NFT_META_MARK)
 				e.number(7, 1)
 			})
-			e.jump(verdictReturn, "")
+			e.verdict(verdictReturn, "")
 		}, "[meta …] -j RETURN"},
 		"attributes given twice are opaque": {func(e *encoder) {
 			e.expr("meta", func() {
@@ -323,11 +321,11 @@ func TestDecodeLeavesNothingOut(t *testing.T) {
 				e.number(unix.NFTA_META_KEY, unix.NFT_META_L4PROTO)
 				e.number(unix.NFTA_META_DREG, register)
 			})
-			e.jump(verdictReturn, "")
+			e.verdict(verdictReturn, "")
 		}, "[meta …] -j RETURN"},
 		"other keys of meta are opaque": {func(e *encoder) {
 			e.meta(unix.NFT_META_CPU)
-			e.jump(verdictReturn, "")
+			e.verdict(verdictReturn, "")
 		}, "[meta …] -j RETURN"},
 		"an interface name that is padded": {func(e *encoder) {
 			e.meta(unix.NFT_META_OIFNAME)
@@ -350,7 +348,7 @@ func TestDecodeLeavesNothingOut(t *testing.T) {
 			e.cmp(false, []byte{0})
 		}, "[meta l4proto == 00]"},
 		"malformed bytes are opaque": {func(e *encoder) {
-			e.jump(verdictReturn, "")
+			e.verdict(verdictReturn, "")
 			e.buf = append(e.buf, 1, 2, 3)
 		}, "[malformed 010203] -j RETURN"},
 	} {

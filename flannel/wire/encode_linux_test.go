@@ -2,6 +2,7 @@ package wire_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,6 +15,7 @@ func TestEncodeRefusesWhatItCannotSay(t *testing.T) {
 		return flannel.Match{Kind: flannel.MatchSource, Prefix: prefixes(s)[0]}
 	}
 	accept := flannel.Target{Kind: flannel.TargetAccept}
+	comment := []flannel.Match{{Kind: flannel.MatchComment, Text: "a"}}
 	native := flannel.MasqChain(flannel.Nftables, flannel.IPv4)
 	legacy := flannel.MasqChain(flannel.IptablesLegacy, flannel.IPv4)
 	for name, c := range map[string]struct {
@@ -54,7 +56,7 @@ func TestEncodeRefusesWhatItCannotSay(t *testing.T) {
 		"a jump to nowhere": {nat, flannel.NewRule(flannel.Target{Kind: flannel.TargetJump}), `"" is no chain`},
 		"an unknown match":  {nat, flannel.NewRule(accept, flannel.Match{Kind: 99}), "unknown kind 99"},
 		"a legacy chain":    {legacy, flannel.NewRule(accept), "iptables-legacy keeps no nf_tables rules"},
-		"more than fits":    {nat, flannel.NewRule(accept, make250(flannel.Match{Kind: flannel.MatchComment, Text: "a"})...), "too long"},
+		"more than fits":    {nat, flannel.NewRule(accept, slices.Repeat(comment, 250)...), "too long"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			exprs, err := wire.Encode(c.chain, c.rule)
@@ -66,13 +68,6 @@ func TestEncodeRefusesWhatItCannotSay(t *testing.T) {
 			}
 		})
 	}
-}
-
-func make250(m flannel.Match) (all []flannel.Match) {
-	for range 250 {
-		all = append(all, m)
-	}
-	return all
 }
 
 // randomRule makes a rule that the chain can hold.

@@ -158,16 +158,21 @@ func TestCheckIsContentWithTheRulesOfEveryIptables(t *testing.T) {
 	}
 }
 
-// standIn starts a process named flanneld in the namespace.
+// standIn starts a process with the name and the flags of flanneld in the namespace.
 func standIn(t *testing.T, n *labtest.Namespace) {
 	t.Helper()
-	n.Must("cp /bin/sleep /run/flanneld")
-	cmd := exec.Command(n.Root()+"/run/flanneld", "600")
+	n.Feed("#!/bin/sh\nread end\n", "tee", "/run/flanneld") // waits for its standard input to be closed
+	n.Must("chmod +x /run/flanneld")
+	cmd := exec.Command(n.Root()+"/run/flanneld", "--ip-masq", "--kube-subnet-mgr")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := n.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
+		_ = in.Close()
 		_ = cmd.Wait()
 	})
 }

@@ -58,7 +58,8 @@ func watch(ctx context.Context, o *options, std Streams, screen ui.Options) erro
 
 func (o *options) watcher() watcher.Options {
 	return watcher.Options{
-		NetNS: o.netns, Root: o.root, Interval: time.Duration(o.interval), Networks: o.networks, Subnets: o.subnets,
+		NetNS: o.netns, Root: o.root, State: o.state, Interval: time.Duration(o.interval),
+		Networks: o.networks, Subnets: o.subnets,
 	}
 }
 

@@ -29,7 +29,7 @@ const resyncPeriod = 5 * time.Second
 
 // flanneld is the program of that name. It sets up its rules, writes subnet.env, says "ready" on its standard output and
 // looks after its rules until it is told to end.
-func flanneld(args []string) error {
+func flanneld(_ string, args []string) error {
 	d := daemon{
 		native:   os.Getenv(modeMark) == "nftables",
 		apart:    os.Getenv(modeMark) == "canal",
@@ -128,6 +128,11 @@ func (d daemon) setUp() error {
 		}
 	}
 	if !d.native {
+		if d.apart {
+			if err := d.recycle(); err != nil {
+				return err
+			}
+		}
 		return d.eachTable(refill)
 	}
 	for _, f := range flannel.Families {
@@ -155,7 +160,9 @@ func (d daemon) cleanOther() error {
 	for _, f := range flannel.Families {
 		if d.native {
 			masq := flannel.MasqChain(flannel.IptablesNft, f)
-			if present, err := s.has(masq); err != nil || !present {
+			if present, err := s.has(masq); err != nil {
+				return err
+			} else if !present {
 				continue
 			}
 			run("", toolOf(f), "-t", masq.Table, "-F", masq.Name, "--wait") //nolint:errcheck // Flannel goes on too
@@ -175,8 +182,27 @@ func (d daemon) cleanOther() error {
 	return nil
 }
 
-// refill is what every start does to a chain: make it, empty it, look for each rule, write all. The chain stays empty for
-// as long as the looking takes.
+// recycle is what a start does first where no subnet.env tells of an earlier one, as in a new container of Canal: it takes
+// away the rules of the network 0.0.0.0/0, of which the jump and the rule for kube-proxy's mark are there.
+func (d daemon) recycle() error {
+	for _, f := range flannel.Families {
+		for _, w := range d.wanted(f, flannel.TableNat) {
+			old := specs(w)[:2]
+			if !look(w, old[0]) {
+				continue
+			}
+			text := fmt.Sprintf("*%s\n-D %s %s\n-D %s %s\nCOMMIT\n", w.ID.Table, old[0].chain, old[0].rule, old[1].chain, old[1].rule)
+			if err := run(text, toolOf(f)+"-restore", "--noflush", "--wait"); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// refill is what every start does to a chain: make it, empty it, look for what is there, write all. The chain stays empty
+// for as long as the looking takes. Flannel looks for each rule twice; the lab, whose programs start more slowly than the
+// real ones, looks for the jump alone, and comes to about the same time.
 func refill(w flannel.Wanted) error {
 	tool := toolOf(w.ID.Family)
 	if run("", tool, "-t", w.ID.Table, "-N", w.ID.Name, "--wait") == nil {
@@ -185,7 +211,7 @@ func refill(w flannel.Wanted) error {
 	if err := run("", tool, "-t", w.ID.Table, "-F", w.ID.Name, "--wait"); err != nil {
 		return err
 	}
-	return restore(w, look)
+	return restore(w, func(w flannel.Wanted, c change) bool { return c.chain != w.ID.Name && look(w, c) })
 }
 
 // repair writes a chain's rules anew if one of them is missing.

@@ -3,8 +3,6 @@ package lab
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -21,9 +19,8 @@ type change struct {
 }
 
 // iptables is the program of that name, for the operations that Flannel and the scenarios use.
-func iptables(args []string) error {
-	family := familyOf(filepath.Base(os.Args[0]))
-	table := flannel.TableID{Backend: flannel.IptablesNft, Family: family, Name: flannel.TableFilter}
+func iptables(name string, args []string) error {
+	table := flannel.TableID{Backend: flannel.IptablesNft, Family: familyOf(name), Name: flannel.TableFilter}
 	var words []string
 	for i := 0; i < len(args); i++ {
 		switch args[i] {

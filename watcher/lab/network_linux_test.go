@@ -28,38 +28,43 @@ func testNetwork(t *testing.T) *network {
 	return w
 }
 
-// seenFrom sends one datagram and gives the source address with which it arrives, or "" if it does not.
+// seenFrom sends datagrams until one arrives, and gives the source address with which it does. The first ones can be lost:
+// the kernel opens the ports of a new bridge in its own time.
 func seenFrom(t *testing.T, from, to *host, addr string) string {
 	t.Helper()
+	where := net.JoinHostPort(addr, "7000")
 	var server net.PacketConn
 	if err := to.Do(func() (err error) {
-		server, err = net.ListenPacket("udp", net.JoinHostPort(addr, "7000"))
+		server, err = net.ListenPacket("udp", where)
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	if err := from.Do(func() error {
-		c, err := net.Dial("udp", net.JoinHostPort(addr, "7000"))
-		if err != nil {
-			return err
+	for range 30 {
+		if err := from.Do(func() error { return send(where) }); err != nil {
+			t.Fatal(err)
 		}
-		defer c.Close()
-		_, err = c.Write([]byte("x"))
-		return err
-	}); err != nil {
-		t.Fatal(err)
+		server.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+		if _, source, err := server.ReadFrom(make([]byte, 9)); err == nil {
+			host, _, _ := net.SplitHostPort(source.String())
+			return host
+		}
 	}
-	server.SetReadDeadline(time.Now().Add(time.Second))
-	_, source, err := server.ReadFrom(make([]byte, 9))
-	if err != nil {
-		return ""
-	}
-	host, _, _ := net.SplitHostPort(source.String())
-	return host
+	return ""
 }
 
-// arrival says from which address a packet arrives, "" if it does not.
+func send(where string) error {
+	c, err := net.Dial("udp", where)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, err = c.Write([]byte("x"))
+	return err
+}
+
+// arrival says from which address a packet should arrive.
 type arrival struct {
 	name     string
 	from, to *host

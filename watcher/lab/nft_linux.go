@@ -11,7 +11,7 @@ import (
 )
 
 // nft is the program of that name: `nft -f -` for flanneld, and what a person types against it.
-func nft(args []string) error {
+func nft(_ string, args []string) error {
 	s, err := openRuleset()
 	if err != nil {
 		return err

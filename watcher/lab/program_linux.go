@@ -22,13 +22,14 @@ import (
 const (
 	programs = "/run/lab/bin" // the links, in the namespace's private /run
 	partMark = "FLANWATCH_LAB_PROGRAM"
+	idle     = "idle" // value of partMark for a program that does nothing
 
 	versionMark = "FLANWATCH_LAB_VERSION" // of flanneld
 	modeMark    = "FLANWATCH_LAB_MODE"    // of flanneld: iptables, nftables or canal
 )
 
 // parts are the programs that the lab can play. What else it is asked to start only waits for its end.
-var parts = map[string]func(args []string) error{
+var parts = map[string]func(name string, args []string) error{
 	"bash":                  shell,
 	"flanneld":              flanneld,
 	"ip6tables":             iptables,
@@ -55,11 +56,12 @@ func Child() {
 		return
 	}
 	signal.Ignore(unix.SIGINT, unix.SIGTSTP, unix.SIGTTOU) // keys are for the program on the terminal
-	part := parts[filepath.Base(os.Args[0])]
-	if part == nil {
-		part = func([]string) error { select {} }
+	name := filepath.Base(os.Args[0])
+	part := parts[name]
+	if part == nil || os.Getenv(partMark) == idle {
+		part = func(string, []string) error { select {} }
 	}
-	if err := part(os.Args[1:]); err != nil {
+	if err := part(name, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -73,6 +75,15 @@ func (n *Namespace) Program(argv ...string) (*exec.Cmd, error) {
 		return nil, err
 	}
 	return program(argv...), nil
+}
+
+// StandIn prepares a process that looks like a program, and does nothing.
+func (n *Namespace) StandIn(argv ...string) (*exec.Cmd, error) {
+	cmd, err := n.Program(argv...)
+	if err == nil {
+		cmd.Env = append(cmd.Env, partMark+"="+idle)
+	}
+	return cmd, err
 }
 
 // link makes the file to start a program as. Its target is found by the process that starts it, in any mount namespace.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"flanwatch/flannel"
@@ -14,13 +13,13 @@ import (
 )
 
 // iptablesRestore is iptables-restore --noflush: each table of its input becomes one transaction.
-func iptablesRestore([]string) error {
+func iptablesRestore(name string, _ []string) error {
 	s, err := openRuleset()
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	return s.restore(os.Stdin, familyOf(filepath.Base(os.Args[0])))
+	return s.restore(os.Stdin, familyOf(name))
 }
 
 func (s *ruleset) restore(in io.Reader, f flannel.Family) error {

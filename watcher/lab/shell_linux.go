@@ -8,7 +8,7 @@ import (
 
 // shell is bash -c with a line of simple commands, as a person at the node types them. It stays for a moment after the
 // last one, as a person does, so that a watcher can see who the parent of the command was.
-func shell(args []string) error {
+func shell(_ string, args []string) error {
 	if len(args) != 2 || args[0] != "-c" {
 		return errors.New("usage: bash -c COMMANDS")
 	}

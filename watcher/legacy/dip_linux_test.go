@@ -63,6 +63,18 @@ func talk(conns []net.Conn, stop *atomic.Bool) int {
 	return len(conns)
 }
 
+// changes makes a number of transactions with twenty programs over some seconds, so that falls come again and again.
+func changes(n *labtest.Namespace, tool string, times int) error {
+	const programs = 20
+	for range programs {
+		if err := change(n, tool, times/programs); err != nil {
+			return err
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return nil
+}
+
 // change makes a number of transactions on another chain of the table with one program.
 func change(n *labtest.Namespace, tool string, times int) error {
 	cmd := exec.Command(tool, "--noflush")
@@ -94,7 +106,7 @@ func TestUnrelatedChangesDisturbNoCounter(t *testing.T) {
 			sent := make(chan int)
 			changed := make(chan error)
 			go func() { sent <- talk(conns, &stop) }()
-			go func() { changed <- change(n, tool.iptables+"-restore", 1000) }()
+			go func() { changed <- changes(n, tool.iptables+"-restore", 1000) }()
 
 			counter := read(t, r).Chain(chain).Entries[1].Counter
 			var hold incident.Hold

@@ -69,7 +69,7 @@ func (e *Events) listen() error {
 	e.pollFDs = [2]unix.PollFd{{Fd: int32(e.fd), Events: unix.POLLIN}, {Fd: int32(e.wake), Events: unix.POLLIN}}
 	// Going beyond the system's limit needs CAP_NET_ADMIN in the initial user namespace; without it the default has to do.
 	_ = unix.SetsockoptInt(e.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, queueLen)
-	if err := attach(e.fd, filterProgram()); err != nil {
+	if err := attachFilter(e.fd); err != nil {
 		return err
 	}
 	if err := unix.Bind(e.fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
@@ -83,7 +83,8 @@ func (e *Events) listen() error {
 
 // Next waits for the end of the next commit, and returns it as soon as it is announced, which the kernel does before the
 // committer's own call returns. It waits until the deadline, for ever if that is zero, and then returns
-// os.ErrDeadlineExceeded; after a Wake it returns ErrWoken. The Commit is the caller's to keep.
+// os.ErrDeadlineExceeded; after a Wake it returns ErrWoken. The Commit is the caller's to keep. Next may be called again
+// after any error, and should be: listening anew would miss what happens meanwhile.
 //
 // Where announcements were lost, the commits concerned are marked so, and one without changes and without a name comes when
 // the state is known again.

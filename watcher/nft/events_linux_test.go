@@ -15,6 +15,7 @@ import (
 	"flanwatch/flannel"
 	"flanwatch/flannel/wire"
 	"flanwatch/watcher/incident"
+	"flanwatch/watcher/lab/labtest"
 )
 
 // heard is a commit and when it came.
@@ -75,7 +76,8 @@ func describe(c *incident.Commit) string {
 		parts = append(parts, fmt.Sprintf("%stable %s %s", mark(t.Created, t.Deleted), t.Table.Family, t.Table.Name))
 	}
 	for _, ch := range c.Changes {
-		parts = append(parts, fmt.Sprintf("%s%s -%d+%d=%d", mark(ch.Created, ch.Deleted), ch.Chain.Short(), len(ch.Removed), len(ch.Added), ch.Rules))
+		parts = append(parts, fmt.Sprintf("%s%s -%d+%d=%d",
+			mark(ch.Created, ch.Deleted), ch.Chain.Short(), len(ch.Removed), len(ch.Added), ch.Rules))
 	}
 	slices.Sort(parts)
 	if c.Lost {
@@ -100,49 +102,63 @@ func TestCommitsSayWhatHappenedToEachChainAndWhoDidIt(t *testing.T) {
 			"a foreign change before", "iptables-nft -t nat -N OTHER", "", "", 0, nil,
 		}, {
 			"Flannel's repair removes and adds in one commit", "iptables-nft-restore --noflush", repair,
-			"iptables-nft-re", flannel.IptablesNft, []string{"v4 nat FLANNEL-POSTRTG -6+6=6"},
+			"iptables-nft-re", flannel.IptablesNft,
+			[]string{"v4 nat FLANNEL-POSTRTG -6+6=6"},
 		}, {
 			"a counter zeroed", "iptables-nft -t nat -Z FLANNEL-POSTRTG 1", "",
-			"iptables-nft", flannel.IptablesNft, []string{"v4 nat FLANNEL-POSTRTG -1+1=6"},
+			"iptables-nft", flannel.IptablesNft,
+			[]string{"v4 nat FLANNEL-POSTRTG -1+1=6"},
 		}, {
 			"a rule replaced", "iptables-nft -t nat -R FLANNEL-POSTRTG 2 -j RETURN", "",
-			"iptables-nft", flannel.IptablesNft, []string{"v4 nat FLANNEL-POSTRTG -1+1=6"},
+			"iptables-nft", flannel.IptablesNft,
+			[]string{"v4 nat FLANNEL-POSTRTG -1+1=6"},
 		}, {
 			"flushed by iptables", "iptables-nft -t nat -F FLANNEL-POSTRTG", "",
-			"iptables-nft", flannel.IptablesNft, []string{"v4 nat FLANNEL-POSTRTG -6+0=0"},
+			"iptables-nft", flannel.IptablesNft,
+			[]string{"v4 nat FLANNEL-POSTRTG -6+0=0"},
 		}, {
 			"filled by restore", "iptables-nft-restore --noflush", "*nat\n" + plain(masq) + "COMMIT\n",
-			"iptables-nft-re", flannel.IptablesNft, []string{"v4 nat FLANNEL-POSTRTG -0+6=6"},
+			"iptables-nft-re", flannel.IptablesNft,
+			[]string{"v4 nat FLANNEL-POSTRTG -0+6=6"},
 		}, {
 			"flushed and filled in one commit by restore", "iptables-nft-restore --noflush",
 			"*nat\n:FLANNEL-POSTRTG - [0:0]\n" + plain(masq) + "COMMIT\n",
-			"iptables-nft-re", flannel.IptablesNft, []string{"v4 nat FLANNEL-POSTRTG -6+6=6"},
+			"iptables-nft-re", flannel.IptablesNft,
+			[]string{"v4 nat FLANNEL-POSTRTG -6+6=6"},
 		}, {
 			"the hook deleted", "iptables-nft -t nat -D POSTROUTING 1", "",
-			"iptables-nft", flannel.IptablesNft, []string{"v4 nat POSTROUTING -1+0=0"},
+			"iptables-nft", flannel.IptablesNft,
+			[]string{"v4 nat POSTROUTING -1+0=0"},
 		}, {
 			"flushed by nft, in the other family", "nft flush chain ip6 nat FLANNEL-POSTRTG", "",
-			"nft", flannel.IptablesNft, []string{"v6 nat FLANNEL-POSTRTG -6+0=0"},
+			"nft", flannel.IptablesNft,
+			[]string{"v6 nat FLANNEL-POSTRTG -6+0=0"},
 		}, {
 			"a policy", "iptables-nft -P FORWARD ACCEPT", "",
-			"iptables-nft", flannel.IptablesNft, []string{"v4 filter FORWARD -0+0=1"},
+			"iptables-nft", flannel.IptablesNft,
+			[]string{"v4 filter FORWARD -0+0=1"},
 		}, {
 			"a chain deleted", "iptables-nft -t nat -F FLANNEL-POSTRTG", "",
-			"iptables-nft", flannel.IptablesNft, []string{"v4 nat FLANNEL-POSTRTG -6+0=0"},
+			"iptables-nft", flannel.IptablesNft,
+			[]string{"v4 nat FLANNEL-POSTRTG -6+0=0"},
 		}, {
 			"and its chain", "iptables-nft -t nat -X FLANNEL-POSTRTG", "",
-			"iptables-nft", flannel.IptablesNft, []string{"deleted v4 nat FLANNEL-POSTRTG -0+0=0"},
+			"iptables-nft", flannel.IptablesNft,
+			[]string{"deleted v4 nat FLANNEL-POSTRTG -0+0=0"},
 		}, {
 			"made again", "iptables-nft -t nat -N FLANNEL-POSTRTG", "",
-			"iptables-nft", flannel.IptablesNft, []string{"created v4 nat FLANNEL-POSTRTG -0+0=0"},
+			"iptables-nft", flannel.IptablesNft,
+			[]string{"created v4 nat FLANNEL-POSTRTG -0+0=0"},
 		}, {
 			"a table deleted", "nft delete table ip6 filter", "", "nft", flannel.IptablesNft,
 			[]string{"deleted table ip6 filter", "deleted v6 filter FLANNEL-FWD -2+0=0", "deleted v6 filter FORWARD -1+0=0"},
 		}, {
 			"native rules flushed", "nft flush chain ip flannel-ipv4 forward", "",
-			"nft", flannel.Nftables, []string{"v4 flannel-ipv4 forward -2+0=0"},
+			"nft", flannel.Nftables,
+			[]string{"v4 flannel-ipv4 forward -2+0=0"},
 		}, {
-			"a native table replaced in one commit, as at a restart of Flannel", "nft -f -", "delete table ip flannel-ipv4\n" + nativeTable,
+			"a native table replaced in one commit, as at a restart of Flannel", "nft -f -",
+			"delete table ip flannel-ipv4\n" + nativeTable,
 			"nft", flannel.Nftables,
 			[]string{"created table ip flannel-ipv4", "created v4 flannel-ipv4 forward -0+2=2", "created v4 flannel-ipv4 postrtg -6+6=6"},
 		}, {
@@ -322,11 +338,37 @@ func rulesIn(c heard, id flannel.ChainID) int {
 }
 
 func TestFlushesHiddenInLargeCommitsAreSeenCheaply(t *testing.T) {
-	rounds := 5
-	if testing.Short() {
-		rounds = 2
+	for _, limit := range []struct{ name, optmem string }{
+		{"with this kernel's limit of filters", ""},
+		{"with that before Linux 6.7", "20480"},
+	} {
+		t.Run(limit.name, func(t *testing.T) {
+			n := newNode(t)
+			if limit.optmem != "" {
+				limitFilters(t, n, limit.optmem)
+			}
+			hideFlushes(t, n)
+		})
 	}
-	n := newNode(t)
+}
+
+// limitFilters sets the room for socket filters in a namespace.
+func limitFilters(t *testing.T, n *labtest.Namespace, bytes string) {
+	t.Helper()
+	err := n.Do(func() error { return os.WriteFile("/proc/sys/net/core/optmem_max", []byte(bytes), 0) })
+	if errors.Is(err, os.ErrNotExist) {
+		t.Skip("this kernel has one limit for all namespaces")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func hideFlushes(t *testing.T, n *labtest.Namespace) {
+	rounds := 3
+	if testing.Short() {
+		rounds = 1
+	}
 	n.Feed(kubeRules(10000, "A"), "iptables-nft-restore", "--noflush")
 	e := subscribeIn(t, n)
 	// The default of net.core.rmem_default, whatever the privileges here.

@@ -83,12 +83,15 @@ func TestFilterLetsThroughWhatIsAboutFlannel(t *testing.T) {
 		{"table filter", string(tableMessage(unix.NFT_MSG_NEWTABLE, "filter")), true},
 		{"behind foreign messages", many(9, kube) + string(ruleMessage(del, "nat", "FLANNEL-POSTRTG", 3)), true},
 		{"in front of foreign messages", string(ruleMessage(del, "nat", "FLANNEL-POSTRTG", 3)) + many(9, kube), true},
-		{"behind the most messages that a datagram of one page holds", many(filterSteps-1, short) + string(ruleMessage(del, "nat", "FLANNEL-POSTRTG", 3)), true},
-		{"more messages than the walk is long", many(filterSteps+1, short), true},
+		{
+			"behind the most messages that a datagram of one page holds",
+			many(filterSteps[0]-1, short) + string(ruleMessage(del, "nat", "FLANNEL-POSTRTG", 3)), true,
+		},
+		{"more messages than the walk is long", many(filterSteps[0]+1, short), true},
 
 		{"foreign rule", string(kube), false},
 		{"foreign rules", many(9, kube), false},
-		{"as many foreign messages as the walk is long", many(filterSteps, short), false},
+		{"as many foreign messages as the walk is long", many(filterSteps[0], short), false},
 		{"foreign chain", string(chainMessage(unix.NFT_MSG_NEWCHAIN, "nat", "KUBE-SEP-X", 3)), false},
 		{"foreign chain, older kernel", string(oldChainMessage(unix.NFT_MSG_NEWCHAIN, "nat", "KUBE-SEP-X", 3)), false},
 		{"foreign base chain", string(ruleMessage(add, "nat", "PREROUTING", 3)), false},
@@ -98,7 +101,7 @@ func TestFilterLetsThroughWhatIsAboutFlannel(t *testing.T) {
 		{"table mangle", string(tableMessage(unix.NFT_MSG_NEWTABLE, "mangle")), false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			vm, err := bpf.NewVM(filterProgram())
+			vm, err := bpf.NewVM(filterProgram(filterSteps[0]))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -112,7 +115,7 @@ func TestFilterLetsThroughWhatIsAboutFlannel(t *testing.T) {
 
 func TestFilterFitsTheKernelsLimit(t *testing.T) {
 	const limit = 4096 // BPF_MAXINSNS
-	if n := len(filterProgram()); n > limit {
+	if n := len(filterProgram(filterSteps[0])); n > limit {
 		t.Errorf("the filter has %d instructions, more than %d", n, limit)
 	}
 }

@@ -59,20 +59,39 @@ func TestLedgerCountsFromCommitToCommit(t *testing.T) {
 	}{
 		{"nothing of interest", [][]byte{ruleMessage(add, "nat", "KUBE-SERVICES", 3), gen(11)}, []string{""}},
 		{"one rule", [][]byte{rule(add), gen(11)}, []string{"v4 nat FLANNEL-POSTRTG -0+1=7"}},
-		{"two commits", [][]byte{rule(del), gen(11), rule(add), gen(12)}, []string{"v4 nat FLANNEL-POSTRTG -1+0=5", "v4 nat FLANNEL-POSTRTG -0+1=6"}},
+		{
+			"two commits",
+			[][]byte{rule(del), gen(11), rule(add), gen(12)},
+			[]string{"v4 nat FLANNEL-POSTRTG -1+0=5", "v4 nat FLANNEL-POSTRTG -0+1=6"},
+		},
 		{"chain written again", [][]byte{chain(newChain, 3), gen(11)}, []string{"v4 nat FLANNEL-POSTRTG -0+0=6"}},
-		{"chain deleted and made again", [][]byte{rule(del), chain(delChain, 3), chain(newChain, 4), rule(add), rule(add), gen(11)},
-			[]string{"created v4 nat FLANNEL-POSTRTG -1+2=2"}},
-		{"chain made and deleted again", [][]byte{chain(delChain, 3), gen(11), chain(newChain, 4), chain(delChain, 4), gen(12)},
-			[]string{"deleted v4 nat FLANNEL-POSTRTG -0+0=0", "deleted v4 nat FLANNEL-POSTRTG -0+0=0"}},
-		{"another chain renamed to it", [][]byte{chain(newChain, 8), gen(11), rule(add), gen(12)},
-			[]string{"created v4 nat FLANNEL-POSTRTG -0+0=0", "v4 nat FLANNEL-POSTRTG -0+1=1"}},
+		{
+			"chain deleted and made again",
+			[][]byte{rule(del), chain(delChain, 3), chain(newChain, 4), rule(add), rule(add), gen(11)},
+			[]string{"created v4 nat FLANNEL-POSTRTG -1+2=2"},
+		},
+		{
+			"chain made and deleted again",
+			[][]byte{chain(delChain, 3), gen(11), chain(newChain, 4), chain(delChain, 4), gen(12)},
+			[]string{"deleted v4 nat FLANNEL-POSTRTG -0+0=0", "deleted v4 nat FLANNEL-POSTRTG -0+0=0"},
+		},
+		{
+			"another chain renamed to it",
+			[][]byte{chain(newChain, 8), gen(11), rule(add), gen(12)},
+			[]string{"created v4 nat FLANNEL-POSTRTG -0+0=0", "v4 nat FLANNEL-POSTRTG -0+1=1"},
+		},
 		{"table flags", [][]byte{tableMessage(unix.NFT_MSG_NEWTABLE, "nat"), gen(11)}, []string{"table ip nat"}},
 		{"new table", [][]byte{tableMessage(unix.NFT_MSG_NEWTABLE, "filter"), gen(11)}, []string{"created table ip filter"}},
-		{"announced before the first reading", [][]byte{rule(del), gen(9), rule(del), gen(10), rule(add), gen(11)},
-			[]string{"v4 nat FLANNEL-POSTRTG -0+1=7"}},
-		{"a generation is skipped", [][]byte{rule(del), gen(12), rule(add), gen(13)},
-			[]string{"lost, v4 nat FLANNEL-POSTRTG -1+0=-1", "lost, v4 nat FLANNEL-POSTRTG -0+1=-1"}},
+		{
+			"announced before the first reading",
+			[][]byte{rule(del), gen(9), rule(del), gen(10), rule(add), gen(11)},
+			[]string{"v4 nat FLANNEL-POSTRTG -0+1=7"},
+		},
+		{
+			"a generation is skipped",
+			[][]byte{rule(del), gen(12), rule(add), gen(13)},
+			[]string{"lost, v4 nat FLANNEL-POSTRTG -1+0=-1", "lost, v4 nat FLANNEL-POSTRTG -0+1=-1"},
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := tell(t, balanced(10), test.tells...)

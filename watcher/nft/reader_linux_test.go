@@ -59,7 +59,8 @@ func TestNativeRulesHaveNoCounters(t *testing.T) {
 			t.Errorf("unexpected entry %+v", e)
 		}
 	}
-	if last := c.Entries[5].Rule.Nft(flannel.IPv4); last != "ip saddr != 10.42.0.0/16 ip daddr 10.42.0.0/16 masquerade fully-random" {
+	last := c.Entries[5].Rule.Nft(flannel.IPv4)
+	if last != "ip saddr != 10.42.0.0/16 ip daddr 10.42.0.0/16 masquerade fully-random" {
 		t.Errorf("last rule reads %q", last)
 	}
 }
