@@ -283,9 +283,13 @@ func FuzzBuildInfo(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(exe[:min(len(exe), 64<<10)], 0, uint64(0))
-	f.Add(exe[:min(len(exe), 64<<10)], 40, ^uint64(0)>>1) // the section table lies far outside
-	f.Add(exe[:min(len(exe), 4<<10)], 56, ^uint64(0))
+	head := exe[:min(len(exe), 1<<10)]
+	f.Add(head, -1, uint64(0))
+	f.Add(head, 40, ^uint64(0)>>1) // the section table lies far outside
+	f.Add(head, 40, uint64(64))    // it lies over the program table
+	f.Add(head, 56, ^uint64(0))    // as many of both as can be counted
+	f.Add(head, 96, uint64(1)<<40) // a segment larger than any file
+	f.Add(exe[:min(len(exe), 8<<10)], 32, uint64(16))
 	f.Fuzz(func(t *testing.T, b []byte, at int, word uint64) {
 		if at >= 0 && at+8 <= len(b) {
 			b = slices.Clone(b)
