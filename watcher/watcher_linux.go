@@ -32,6 +32,7 @@ type Watcher struct {
 	events   *nft.Events // set by the goroutine that listens; nobody else touches it before that has ended
 	root     string
 	gone     bool // the namespace was reported as gone
+	deaf     bool // listening for commits was reported as failing
 }
 
 // Open prepares to watch. It opens nothing of the packet filter yet: what cannot be read is an observation, not an error.

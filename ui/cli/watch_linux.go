@@ -45,6 +45,12 @@ func watch(ctx context.Context, o *options, std Streams, screen ui.Options) erro
 	l := newLive()
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx, l.observe) }()
+	go func() {
+		time.Sleep(time.Second) // everything has been read once
+		if o := elsewhere(w, l.view(w.Now()), o.netns); o != nil {
+			l.observe(o)
+		}
+	}()
 
 	if o.onScreen(std) {
 		screen.Mailbox = ui.NewMailbox()
@@ -121,6 +127,10 @@ func look(ctx context.Context, o *options) (*incident.View, error) {
 	state := incident.NewState()
 	w.Once(state.Apply)
 	view := state.View(w.Now())
+	if o := elsewhere(w, view, o.netns); o != nil {
+		state.Apply(o)
+		return state.View(w.Now()), nil
+	}
 	if !mayHeal(view) {
 		return view, nil
 	}
@@ -131,6 +141,20 @@ func look(ctx context.Context, o *options) (*incident.View, error) {
 	}
 	w.Once(state.Apply)
 	return state.View(w.Now()), nil
+}
+
+// elsewhere says so where nothing of Flannel is found, nobody named a namespace, and this one is evidently not the node's:
+// an empty packet filter proves nothing then.
+func elsewhere(w *watcher.Watcher, v *incident.View, netns string) *incident.Observation {
+	if netns != "" || v.Flannel.State != diagnose.FlannelAbsent {
+		return nil
+	}
+	reason := w.Elsewhere()
+	if reason == "" {
+		return nil
+	}
+	why := "not the node's network namespace (" + reason + "): run on the host network, or name the namespace with --netns"
+	return &incident.Observation{Time: w.Now(), Fault: &incident.Fault{Reader: "namespace", Why: why}}
 }
 
 func mayHeal(v *incident.View) bool {
