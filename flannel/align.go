@@ -27,8 +27,9 @@ func align(entries []Entry, w Wanted) alignment {
 	for j := range a.wanted {
 		a.wanted[j] = -1
 	}
+	equals := equalGroups(w.Rules)
 	for i, e := range entries {
-		p := classify(e.Rule, w.Rules)
+		p := classify(e.Rule, w.Rules, equals)
 		p.index = i
 		if len(p.likes) > 0 || !w.Shared || flannels(e.Rule, w) {
 			a.entries = append(a.entries, p)
@@ -54,45 +55,46 @@ func (a *alignment) assign(entry, wanted int) {
 	a.wanted[wanted] = entry
 }
 
+// equalGroups gives for each wanted rule the indices of all that are equal to it: rules can be wanted twice, where the
+// subnet is as large as the network.
+func equalGroups(wanted []Rule) [][]int {
+	groups := make([][]int, len(wanted))
+	for i, r := range wanted {
+		for j, s := range wanted {
+			if r.identical(s) {
+				groups[i] = append(groups[i], j)
+			}
+		}
+	}
+	return groups
+}
+
 // classify finds the wanted rules that a rule equals; where it equals none, those of which it is a variant.
-func classify(r Rule, wanted []Rule) placing {
+func classify(r Rule, wanted []Rule, equals [][]int) placing {
 	p := placing{serve: -1}
 	if r.Opaque() {
 		return p
 	}
-	var variants []int
 	r = corrected(r)
-	for j, want := range wanted {
-		switch {
-		case r.identical(want):
-			p.likes = append(p.likes, j)
-		case r.variantOf(want):
-			variants = append(variants, j)
-		}
-	}
-	if p.exact = len(p.likes) > 0; !p.exact {
-		p.likes = variants
+	if j := slices.IndexFunc(wanted, r.identical); j >= 0 {
+		p.likes, p.exact = equals[j], true
+	} else if j := slices.IndexFunc(wanted, r.variantOf); j >= 0 {
+		p.likes = equals[j]
 	}
 	return p
 }
 
 // preferExact keeps a variant from serving for a rule that is there as wanted.
 func (a *alignment) preferExact() {
-	exact := map[int]bool{}
+	exact := make([]bool, len(a.wanted))
 	for _, p := range a.entries {
 		if p.exact {
-			for _, j := range p.likes {
-				exact[j] = true
-			}
+			exact[p.likes[0]] = true
 		}
 	}
 	for i, p := range a.entries {
-		if p.exact || len(p.likes) == 0 {
-			continue
-		}
-		a.entries[i].likes = slices.DeleteFunc(p.likes, func(j int) bool { return exact[j] })
-		if len(a.entries[i].likes) == 0 {
-			a.entries[i].serve = beside
+		if !p.exact && len(p.likes) > 0 && exact[p.likes[0]] {
+			a.entries[i].serve, a.entries[i].likes = beside, nil
 		}
 	}
 }
@@ -147,7 +149,7 @@ func (a *alignment) lines(entries []Entry, wanted []Rule) ([]RuleDiff, int) {
 			out = append(out, line)
 		}
 	}
-	copies := map[string]int{} // where the line of the first copy is
+	copies := map[spare]int{} // where the line of the first copy is
 	for _, p := range a.entries {
 		if p.serve >= 0 {
 			if a.inOrder[p.serve] {
@@ -156,7 +158,7 @@ func (a *alignment) lines(entries []Entry, wanted []Rule) ([]RuleDiff, int) {
 			continue
 		}
 		line := p.spareLine(entries[p.index].Rule)
-		key := string(line.Status) + line.Rule.String()
+		key := p.spare(line)
 		if at, again := copies[key]; again {
 			out[at].Times++
 			continue
@@ -198,6 +200,19 @@ func (p placing) spareLine(r Rule) RuleDiff {
 		line.Status = RuleDuplicate
 	}
 	return line
+}
+
+// spare tells rules apart that serve for none: by the wanted rule that they repeat, else by their words.
+type spare struct {
+	repeats int
+	text    string
+}
+
+func (p placing) spare(line RuleDiff) spare {
+	if line.Status == RuleDuplicate && p.exact {
+		return spare{repeats: p.likes[0]}
+	}
+	return spare{repeats: -1, text: line.Rule.String()}
 }
 
 // variantOf tells whether two rules differ in --random-fully alone.

@@ -4,10 +4,11 @@ import "slices"
 
 // Compare says how the chain that is there differs from the one that Flannel should have.
 //
-// The state is the worst that is true, in this order: unreadable (nobody looked for the chain), absent, empty,
-// unreferenced, partial, differs, ok. Empty comes before unreferenced because it is the graver loss: a jump alone would
-// bring nothing back, and the missing jump is told by the hook's position 0 as well. The place of the hook is no
-// difference; a second jump is one, as it walks the chain twice. Shadowing and leftovers are for others to judge.
+// The state is the worst that is true, in this order: unreadable (nobody looked for the chain, or for the base chain that
+// should lead to it), absent, empty, unreferenced, partial, differs, ok. Empty comes before unreferenced because it is the
+// graver loss: a jump alone would bring nothing back, and the missing jump is told by the hook's position 0 as well. The
+// place of the hook is no difference; a second jump is one, as it walks the chain twice. Whether a rule of others decides
+// first, and whether the chain is a leftover, is not judged here.
 //
 // In a chain that is not Flannel's own, only Flannel's rules are compared; Found positions still count all rules.
 func Compare(rs *Ruleset, w Wanted) ChainDiff {
@@ -33,6 +34,8 @@ func chainState(rs *Ruleset, w Wanted, chain *Chain, d ChainDiff) ChainState {
 	switch {
 	case !chain.Present:
 		return ChainAbsent
+	case hooked(w) && rs.Chain(w.HookChain) == nil:
+		return ChainUnreadable
 	case !there:
 		return ChainEmpty
 	case unreferenced(rs, w, chain):
@@ -57,8 +60,8 @@ func unreferenced(rs *Ruleset, w Wanted, chain *Chain) bool {
 	if !hooked(w) {
 		return false
 	}
-	base := rs.Chain(w.HookChain)
-	return base != nil && !slices.ContainsFunc(base.Entries, func(e Entry) bool { return leadsTo(e.Rule, w.ID.Name) })
+	base := rs.Chain(w.HookChain).Entries
+	return !slices.ContainsFunc(base, func(e Entry) bool { return leadsTo(e.Rule, w.ID.Name) })
 }
 
 func sameBase(want, have *BaseChain) bool {

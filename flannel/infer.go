@@ -102,7 +102,8 @@ func orGiven(told told, networks, subnets []netip.Prefix) ([]netip.Prefix, []net
 }
 
 // closest is the generation that the masquerading chain fits best, for the given networks or for those that the rules
-// themselves speak of; of equally good ones the newest. Missing rules tell nothing: half a chain of today is no old one.
+// themselves speak of; of equally good ones one that is whole, else the newest. Missing rules tell nothing more: half a
+// chain of today is no old one.
 func (t Trace) closest(rs *Ruleset, networks, subnets []netip.Prefix) Generation {
 	candidates := []Generation{GenV0210, GenV0202, GenV0200}
 	if t.Backend == Nftables {
@@ -118,22 +119,24 @@ func (t Trace) closest(rs *Ruleset, networks, subnets []netip.Prefix) Generation
 	return best
 }
 
-// fit counts the rules that a generation explains, less those that it does not.
+// fit weighs a generation: two points for each rule that it explains, two less for each that it does not, and one more
+// where nothing is missing.
 func (t Trace) fit(rs *Ruleset, g Generation, networks, subnets []netip.Prefix) int {
-	n := math.MinInt
+	n, whole := math.MinInt, 1
 	for _, w := range Expected(networks, subnets, g, t.Options, t.Backend, t.Family) {
 		n = max(n, 0)
 		for _, line := range Compare(rs, w).Rules {
 			switch line.Status {
 			case RuleMissing:
+				whole = 0
 			case RuleOK, RuleVariant:
-				n++
+				n += 2
 			default:
-				n--
+				n -= 2
 			}
 		}
 	}
-	return n
+	return n + whole
 }
 
 // inferCommented looks for commented rules in the base chains.
@@ -209,45 +212,59 @@ func FromRules(rs *Ruleset) (networks, subnets []netip.Prefix) {
 	return networks, subnets
 }
 
-// prefixesOf tells networks and subnets by the shapes of the rules. A network is what is masqueraded on its way out,
-// spared within itself, or accepted; a subnet is what answers from elsewhere are returned for (iptables), or what the
-// exemptions pair with a network (any dialect).
+// prefixesOf tells networks and subnets by the shapes of the rules.
 func prefixesOf(rules []Rule) told {
-	var t told
+	networks := networksOf(rules)
+	return told{networks, subnetsOf(rules, networks)}
+}
+
+// networksOf gives what is masqueraded on its way out, then what is accepted or spared within itself. The first shape is the
+// surest and stands in the order in which flanneld was given the networks.
+func networksOf(rules []Rule) []netip.Prefix {
+	var out []netip.Prefix
 	for _, r := range rules {
-		src, dst := r.endpoint(MatchSource), r.endpoint(MatchDestination)
-		switch {
-		case r.Opaque():
-		case spares(r, multicast(IPv4)), spares(r, multicast(IPv6)):
-			t.networks = appendNew(t.networks, src.Prefix)
-		case r.Target.Kind == TargetAccept && !src.Not && !dst.Not && src.Prefix.IsValid() != dst.Prefix.IsValid():
-			t.networks = appendNew(t.networks, cmp.Or(src.Prefix, dst.Prefix))
-		case r.Target.Kind == TargetReturn && !src.Not && !dst.Not && src.Prefix.IsValid() && src.Prefix == dst.Prefix:
-			t.networks = appendNew(t.networks, src.Prefix)
+		if src := r.endpoint(MatchSource); spares(r, multicast(IPv4)) || spares(r, multicast(IPv6)) {
+			out = appendNew(out, src.Prefix)
 		}
 	}
+	for _, r := range rules {
+		src, dst := r.endpoint(MatchSource), r.endpoint(MatchDestination)
+		if r.Opaque() || src.Not || dst.Not {
+			continue
+		}
+		alone := src.Prefix.IsValid() != dst.Prefix.IsValid()
+		within := src.Prefix.IsValid() && src.Prefix == dst.Prefix
+		if r.Target.Kind == TargetAccept && alone || r.Target.Kind == TargetReturn && within {
+			out = appendNew(out, cmp.Or(src.Prefix, dst.Prefix))
+		}
+	}
+	return out
+}
+
+// subnetsOf gives what the exemptions pair with a network. A network itself is a subnet only where what comes from beyond
+// it is spared on the way into it.
+func subnetsOf(rules []Rule, networks []netip.Prefix) []netip.Prefix {
+	var out []netip.Prefix
 	for _, r := range rules {
 		src, dst := r.endpoint(MatchSource), r.endpoint(MatchDestination)
 		if r.Target.Kind != TargetReturn || r.Opaque() || !src.Prefix.IsValid() || !dst.Prefix.IsValid() || dst.Not {
 			continue
 		}
-		if src.Prefix == dst.Prefix && !src.Not {
-			continue
-		}
-		if slices.Contains(t.networks, src.Prefix) {
-			t.subnets = appendNew(t.subnets, dst.Prefix)
-		}
-		if slices.Contains(t.networks, dst.Prefix) && src.Prefix != dst.Prefix {
-			t.subnets = appendNew(t.subnets, src.Prefix)
+		fromNetwork, toNetwork := slices.Contains(networks, src.Prefix), slices.Contains(networks, dst.Prefix)
+		switch {
+		case fromNetwork && !toNetwork, fromNetwork && src.Not && src.Prefix == dst.Prefix:
+			out = appendNew(out, dst.Prefix)
+		case toNetwork && !fromNetwork:
+			out = appendNew(out, src.Prefix)
 		}
 	}
-	return t
+	return out
 }
 
 // spares tells whether a rule masquerades what leaves a network, but for multicast: the sign of Flannel.
 func spares(r Rule, multicast netip.Prefix) bool {
 	src, dst := r.endpoint(MatchSource), r.endpoint(MatchDestination)
-	return r.Target.Kind == TargetMasquerade && src.Prefix.IsValid() && !src.Not && dst.Not && dst.Prefix == multicast
+	return r.Target.Kind == TargetMasquerade && !r.Opaque() && src.Prefix.IsValid() && !src.Not && dst.Not && dst.Prefix == multicast
 }
 
 // endpoint is the match of a rule on its source or destination, the zero Match if it has none.

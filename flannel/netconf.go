@@ -157,7 +157,7 @@ func (p *confParser) set(line int, key string, value json.RawMessage) {
 // value reads a value into one of its type, which is left alone if it is of another.
 func (p *confParser) value(line int, key string, value json.RawMessage, into any, otherwise string) bool {
 	if err := json.Unmarshal(value, into); err != nil {
-		p.add(line, "%s: %s is %s", key, shown(string(value)), otherwise)
+		p.add(line, "%s: %s is %s", key, brief(string(value)), otherwise)
 		return false
 	}
 	return true

@@ -18,10 +18,11 @@ type Node struct {
 	Resync       Reading[time.Duration]  // how often flanneld repairs its rules (iptables mode)
 	NFTables     Reading[bool]           // whether net-conf.json asks for native nftables (EnableNFTables)
 	MTU          Reading[int]
-	Written      time.Time // modification time of the file that the networks come from; zero if unknown
-	Others       []Source  // further sources, kept because they disagree or are older
-	Problems     []Problem // what is wrong with the files themselves
-	Ignored      []Problem // keys of net-conf.json that no Flannel reads: What is the key
+	Distribution Reading[string] // "kube-flannel", "canal", "rke2-canal", "k3s", …; Source is the evidence
+	Written      time.Time       // modification time of the file that the networks come from; zero if unknown
+	Others       []Source        // further sources, kept because they disagree or are older
+	Problems     []Problem       // what is wrong with the files themselves
+	Ignored      []Problem       // keys of net-conf.json that no Flannel reads: What is the key
 }
 
 // Source is one place that tells networks and subnets.

@@ -16,12 +16,13 @@ import (
 func ParseRule(text string) (Rule, error) {
 	words, err := splitWords(text)
 	if err != nil {
-		return Rule{}, fmt.Errorf("parse rule %q: %w", Printable(text), err)
+		return Rule{}, fmt.Errorf("parse rule %s: %w", shown(text), err)
 	}
 	p := ruleParser{words: words, target: Target{Kind: TargetNone}}
 	for len(p.words) > 0 {
 		p.next()
 	}
+	p.close()
 	return NewRule(p.target, p.matches...), nil
 }
 
@@ -30,7 +31,7 @@ type ruleParser struct {
 	words   []word
 	matches []Match
 	target  Target
-	open    bool // the last match is opaque, and further words not understood belong to it
+	open    []string // words not understood so far, of which further ones make one opaque part
 }
 
 func (p *ruleParser) next() {
@@ -42,6 +43,7 @@ func (p *ruleParser) next() {
 	m, n := parseMatch(rest, negated)
 	if n == 0 && !negated && p.target.Kind == TargetNone {
 		if n = p.parseTarget(rest); n > 0 {
+			p.close()
 			p.words = rest[n:]
 			return
 		}
@@ -50,7 +52,8 @@ func (p *ruleParser) next() {
 		p.opaque()
 		return
 	}
-	p.words, p.open = rest[n:], false
+	p.close()
+	p.words = rest[n:]
 	if m.Kind != matchAll {
 		p.matches = append(p.matches, m)
 	}
@@ -58,14 +61,19 @@ func (p *ruleParser) next() {
 
 // opaque takes one word that is not understood. "-m" opens a part of its own.
 func (p *ruleParser) opaque() {
-	w := p.words[0]
-	p.words = p.words[1:]
-	if !p.open || w.is("-m") {
-		p.matches = append(p.matches, Match{Kind: MatchOpaque, Text: w.raw})
-		p.open = true
-		return
+	if p.words[0].is("-m") {
+		p.close()
 	}
-	p.matches[len(p.matches)-1].Text += " " + w.raw
+	p.open = append(p.open, p.words[0].raw)
+	p.words = p.words[1:]
+}
+
+// close makes an opaque part of the words that were not understood.
+func (p *ruleParser) close() {
+	if len(p.open) > 0 {
+		p.matches = append(p.matches, Match{Kind: MatchOpaque, Text: strings.Join(p.open, " ")})
+		p.open = nil
+	}
 }
 
 // matchAll stands for a condition that holds for every packet and is left out of the rule.
@@ -227,18 +235,18 @@ func (p *ruleParser) parseTarget(words []word) int {
 	}
 	name := words[1]
 	if words[0].is("-g", "--goto") {
-		p.target, p.open = Target{Kind: TargetGoto, Chain: name.text}, false
+		p.target = Target{Kind: TargetGoto, Chain: name.text}
 		return 2
 	}
 	if name.is(opaqueOption) && len(words) >= 3 && words[2].quoted {
-		p.target, p.open = Target{Text: words[2].text}, false
+		p.target = Target{Text: words[2].text}
 		return 3
 	}
 	n := 2
 	for n < len(words) && !startsMatch(words[n:]) {
 		n++
 	}
-	p.target, p.open = newTarget(words[:n]), false
+	p.target = newTarget(words[:n])
 	return n
 }
 

@@ -49,7 +49,7 @@ func FuzzPrintable(f *testing.F) {
 			t.Fatalf("%q: %q is no UTF-8", s, got)
 		}
 		for _, r := range got {
-			if unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Variation_Selector) {
+			if unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control, unicode.Cf, unicode.Zl, unicode.Zp) {
 				t.Fatalf("%q: %q holds %U", s, got, r)
 			}
 		}

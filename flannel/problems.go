@@ -30,12 +30,14 @@ func (p *problems) all() []Problem {
 	return p.list
 }
 
-// shown gives a foreign value for a message: printable, quoted and of bounded length.
-func shown(s string) string {
+// shown gives a foreign value for a message: printable, of bounded length, in quotes.
+func shown(s string) string { return `"` + brief(s) + `"` }
+
+func brief(s string) string {
 	const most = 60
 	s = Printable(s)
 	if utf8.RuneCountInString(s) > most {
 		s = string([]rune(s)[:most]) + "…"
 	}
-	return `"` + s + `"`
+	return s
 }

@@ -11,7 +11,7 @@ type MatchKind uint8
 
 // The conditions that flanwatch understands. Everything else is MatchOpaque and keeps its text.
 const (
-	MatchOpaque      MatchKind = iota // Text holds the words as written; the rule's meaning is unknown
+	MatchOpaque      MatchKind = iota // Text holds the words as written, "-m" included; the rule's meaning is unknown
 	MatchSource                       // Prefix
 	MatchDestination                  // Prefix
 	MatchIn                           // Text: interface name, "+" at the end as wildcard
@@ -36,7 +36,7 @@ type TargetKind uint8
 
 // The targets that flanwatch understands.
 const (
-	TargetOpaque     TargetKind = iota // Text holds the words as written
+	TargetOpaque     TargetKind = iota // Text holds the words as written, "-j" included
 	TargetNone                         // the rule only counts
 	TargetAccept                       //
 	TargetDrop                         //

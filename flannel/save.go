@@ -21,7 +21,7 @@ func ParseSave(text string, b Backend, f Family) (*Ruleset, error) {
 		text = rest
 	}
 	if p.table != "" {
-		return nil, fmt.Errorf("iptables-save line %d: table %s ends without COMMIT", line, p.table)
+		return nil, fmt.Errorf("iptables-save line %d: table %s ends without COMMIT", line, brief(p.table))
 	}
 	p.addAbsent()
 	slices.SortFunc(p.rs.Chains, func(a, b Chain) int { return a.ID.Compare(b.ID) })
@@ -60,7 +60,7 @@ func (p *saveParser) line(s string) error {
 	case s[0] == '*':
 		return p.startTable(s[1:])
 	case p.table == "":
-		return fmt.Errorf("%q stands outside of a table", Printable(s))
+		return fmt.Errorf("%s stands outside of a table", shown(s))
 	case s == "COMMIT":
 		p.table = ""
 		return nil
@@ -72,7 +72,7 @@ func (p *saveParser) line(s string) error {
 
 func (p *saveParser) startTable(name string) error {
 	if p.table != "" {
-		return fmt.Errorf("table %s begins before table %s ended", Printable(name), p.table)
+		return fmt.Errorf("table %s begins before table %s ended", brief(name), brief(p.table))
 	}
 	if name == "" {
 		return fmt.Errorf("table without a name")
@@ -88,7 +88,7 @@ func (p *saveParser) startTable(name string) error {
 func (p *saveParser) chain(s string) error {
 	fields := strings.Fields(s)
 	if len(fields) < 2 {
-		return fmt.Errorf("chain %q has no policy", Printable(s))
+		return fmt.Errorf("chain %s has no policy", shown(s))
 	}
 	if len(fields) > 2 {
 		if _, err := parseCounter(fields[2]); err != nil {
@@ -97,7 +97,7 @@ func (p *saveParser) chain(s string) error {
 	}
 	id := p.id(fields[0])
 	if _, again := p.index[id]; again {
-		return fmt.Errorf("chain %s is declared twice", Printable(fields[0]))
+		return fmt.Errorf("chain %s is declared twice", brief(fields[0]))
 	}
 	p.index[id] = len(p.rs.Chains)
 	p.rs.Chains = append(p.rs.Chains, Chain{ID: id, Present: true, Base: saveBase(id, fields[1])})
@@ -144,12 +144,12 @@ func (p *saveParser) rule(s string) error {
 	}
 	chain, ok := strings.CutPrefix(s, "-A ")
 	if !ok {
-		return fmt.Errorf("%q is no rule", Printable(s))
+		return fmt.Errorf("%s is no rule", shown(s))
 	}
 	name, text, _ := strings.Cut(chain, " ")
 	at, ok := p.index[p.id(name)]
 	if !ok {
-		return fmt.Errorf("chain %s is not declared", Printable(name))
+		return fmt.Errorf("chain %s is not declared", brief(name))
 	}
 	r, err := ParseRule(text)
 	if err != nil {
@@ -167,7 +167,7 @@ func parseCounter(s string) (Counter, error) {
 	p, err1 := strconv.ParseUint(packets, 10, 64)
 	b, err2 := strconv.ParseUint(bytes, 10, 64)
 	if !ok || !ok2 || !ok3 || err1 != nil || err2 != nil {
-		return Counter{}, fmt.Errorf("%q is no counter [packets:bytes]", Printable(s))
+		return Counter{}, fmt.Errorf("%s is no counter [packets:bytes]", shown(s))
 	}
 	return Counter{Packets: p, Bytes: b}, nil
 }

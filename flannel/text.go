@@ -236,7 +236,7 @@ func (r *Rule) UnmarshalText(text []byte) error {
 	if strings.HasPrefix(s, `"`) {
 		unquoted, err := strconv.Unquote(s)
 		if err != nil {
-			return fmt.Errorf("unmarshal rule %q: %w", s, err)
+			return fmt.Errorf("unmarshal rule %s: %w", shown(s), err)
 		}
 		s = unquoted
 	}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -56,7 +57,8 @@ func readFile(t testing.TB, file string) string {
 
 func TestTextIsThatOfIptablesSave(t *testing.T) {
 	for _, file := range []string{
-		"save/odd.nft.ip.txt", "save/odd.legacy.ip.txt", "save/v0.28.10-running.nft.ip.txt", "save/v0.28.10-dual-running.nft.ip6.txt",
+		"save/odd.nft.ip.txt", "save/odd.legacy.ip.txt", "save/foreign.nft.ip.txt", "save/foreign.legacy.ip.txt",
+		"save/v0.28.10-running.nft.ip.txt", "save/v0.28.10-dual-running.nft.ip6.txt",
 	} {
 		for _, text := range savedRules(t, file) {
 			if got := mustRule(t, text).String(); got != text {
@@ -71,8 +73,10 @@ func TestParseRuleUnderstands(t *testing.T) {
 		text string
 		want Rule
 	}{
-		"source and destination": {"-s 10.244.1.0/24 -d 10.244.0.0/16 -j RETURN", NewRule(returns, from(prefix("10.244.1.0/24")), to(prefix("10.244.0.0/16")))},
-		"negation before":        {"! -s 10.0.0.0/8 -j ACCEPT", NewRule(Target{Kind: TargetAccept}, not(from(prefix("10.0.0.0/8"))))},
+		"source and destination": {
+			"-s 10.244.1.0/24 -d 10.244.0.0/16 -j RETURN", NewRule(returns, from(prefix("10.244.1.0/24")), to(prefix("10.244.0.0/16"))),
+		},
+		"negation before": {"! -s 10.0.0.0/8 -j ACCEPT", NewRule(Target{Kind: TargetAccept}, not(from(prefix("10.0.0.0/8"))))},
 		"negation in the old place": {
 			"-s ! 10.0.0.0/8 -j ACCEPT", NewRule(Target{Kind: TargetAccept}, not(from(prefix("10.0.0.0/8")))),
 		},
@@ -88,20 +92,34 @@ func TestParseRuleUnderstands(t *testing.T) {
 				Match{Kind: MatchIn, Text: "lo"}, Match{Kind: MatchOut, Text: "eth0"}, Match{Kind: MatchProtocol, Text: "udp"},
 				Match{Kind: MatchComment, Text: "a b"}),
 		},
-		"target before matches":  {"-j RETURN -s 10.0.0.0/8", NewRule(returns, from(prefix("10.0.0.0/8")))},
-		"long options":           {"--source 10.0.0.0/8 --jump ACCEPT", NewRule(Target{Kind: TargetAccept}, from(prefix("10.0.0.0/8")))},
-		"mark with mask":         {"-m mark --mark 0x4000/0x4000", NewRule(Target{Kind: TargetNone}, Match{Kind: MatchMark, Value: 0x4000, Mask: 0x4000})},
-		"mark without mask":      {"-m mark --mark 16384", NewRule(Target{Kind: TargetNone}, Match{Kind: MatchMark, Value: 0x4000, Mask: allOnes})},
-		"mark negated":           {"-m mark ! --mark 1/0xff", NewRule(Target{Kind: TargetNone}, Match{Kind: MatchMark, Not: true, Value: 1, Mask: 0xff})},
-		"masquerade":             {"-j MASQUERADE --random-fully", NewRule(Target{Kind: TargetMasquerade, RandomFully: true})},
-		"masquerade with both":   {"-j MASQUERADE --random --random-fully", NewRule(Target{Kind: TargetMasquerade, Random: true, RandomFully: true})},
-		"a comment with escapes": {`-m comment --comment "a \" \\ \' b"`, NewRule(Target{Kind: TargetNone}, Match{Kind: MatchComment, Text: `a " \ ' b`})},
+		"target before matches": {"-j RETURN -s 10.0.0.0/8", NewRule(returns, from(prefix("10.0.0.0/8")))},
+		"long options": {
+			"--source 10.0.0.0/8 --jump ACCEPT", NewRule(Target{Kind: TargetAccept}, from(prefix("10.0.0.0/8"))),
+		},
+		"mark with mask": {
+			"-m mark --mark 0x4000/0x4000", NewRule(Target{Kind: TargetNone}, Match{Kind: MatchMark, Value: 0x4000, Mask: 0x4000}),
+		},
+		"mark without mask": {
+			"-m mark --mark 16384", NewRule(Target{Kind: TargetNone}, Match{Kind: MatchMark, Value: 0x4000, Mask: allOnes}),
+		},
+		"mark negated": {
+			"-m mark ! --mark 1/0xff", NewRule(Target{Kind: TargetNone}, Match{Kind: MatchMark, Not: true, Value: 1, Mask: 0xff}),
+		},
+		"masquerade": {"-j MASQUERADE --random-fully", NewRule(Target{Kind: TargetMasquerade, RandomFully: true})},
+		"masquerade with both": {
+			"-j MASQUERADE --random --random-fully", NewRule(Target{Kind: TargetMasquerade, Random: true, RandomFully: true}),
+		},
+		"a comment with escapes": {
+			`-m comment --comment "a \" \\ \' b"`, NewRule(Target{Kind: TargetNone}, Match{Kind: MatchComment, Text: `a " \ ' b`}),
+		},
 		"a comment like an option": {
 			`-m comment --comment -j -j X`, NewRule(Target{Kind: TargetJump, Chain: "X"}, Match{Kind: MatchComment, Text: "-j"}),
 		},
 		"a chain named like a target": {`-j "LOG"`, NewRule(Target{Kind: TargetJump, Chain: "LOG"})},
-		"ICMPv6 by either name":       {"-p icmpv6 -j DROP", NewRule(Target{Kind: TargetDrop}, Match{Kind: MatchProtocol, Text: "ipv6-icmp"})},
-		"nothing":                     {"", NewRule(Target{Kind: TargetNone})},
+		"ICMPv6 by either name": {
+			"-p icmpv6 -j DROP", NewRule(Target{Kind: TargetDrop}, Match{Kind: MatchProtocol, Text: "ipv6-icmp"}),
+		},
+		"nothing": {"", NewRule(Target{Kind: TargetNone})},
 	} {
 		if got := mustRule(t, c.text); !got.Equal(c.want) {
 			t.Errorf("%s: %s\n got %#v\nwant %#v", name, c.text, got, c.want)
@@ -143,6 +161,16 @@ func TestWordsNotUnderstoodStayAndMakeTheRuleOpaque(t *testing.T) {
 		}
 		if back := mustRule(t, r.String()); !back.identical(r) {
 			t.Errorf("%s: came back from %s as %#v, was %#v", text, r, back, r)
+		}
+	}
+}
+
+func TestRulesOfOthersAreUnderstoodInFullOrOpaque(t *testing.T) {
+	const matches, others = `-m (addrtype|conntrack|icmp|udp|tcp|limit|multiport|statistic) `, `|-j (MARK|DNAT|REJECT|LOG) |--to-ports`
+	beyond := regexp.MustCompile(matches + others)
+	for _, text := range savedRules(t, "save/foreign.nft.ip.txt") {
+		if r := mustRule(t, text); r.Opaque() != beyond.MatchString(text) {
+			t.Errorf("opaque is %t: %s", r.Opaque(), text)
 		}
 	}
 }
@@ -237,8 +265,13 @@ func understood(rnd *rand.Rand) Rule {
 		ms = append(ms, makers[rnd.IntN(len(makers))]())
 	}
 	targets := []Target{
-		{Kind: TargetNone}, {Kind: TargetAccept}, {Kind: TargetDrop}, {Kind: TargetReturn}, {Kind: TargetJump, Chain: name()},
-		{Kind: TargetGoto, Chain: name()}, {Kind: TargetMasquerade, Random: some(), RandomFully: some()},
+		{Kind: TargetNone},
+		{Kind: TargetAccept},
+		{Kind: TargetDrop},
+		{Kind: TargetReturn},
+		{Kind: TargetJump, Chain: name()},
+		{Kind: TargetGoto, Chain: name()},
+		{Kind: TargetMasquerade, Random: some(), RandomFully: some()},
 		{Kind: TargetJump, Chain: []string{"ACCEPT", "LOG", "MASQUERADE", "!", "", "--opaque", "-s", "-m"}[rnd.IntN(8)]},
 	}
 	return NewRule(targets[rnd.IntN(len(targets))], ms...)
@@ -280,22 +313,28 @@ func FuzzParseRule(f *testing.F) {
 func TestNftTextIsThatOfNftList(t *testing.T) {
 	mark := Match{Kind: MatchMark, Value: 0x4000, Mask: allOnes}
 	masked := Match{Kind: MatchMark, Value: 0x4000, Mask: 0xf000}
+	eth, veth := Match{Kind: MatchIn, Text: "eth0"}, Match{Kind: MatchOut, Text: "veth+"}
+	tcp := Match{Kind: MatchProtocol, Text: "tcp"}
+	drop, accept := Target{Kind: TargetDrop}, Target{Kind: TargetAccept}
+	random := Target{Kind: TargetMasquerade, Random: true}
+	fully := Target{Kind: TargetMasquerade, RandomFully: true}
+	both := Target{Kind: TargetMasquerade, Random: true, RandomFully: true}
 	for want, r := range map[string]Rule{
-		"meta mark 0x00004000 return":                          NewRule(returns, mark),
-		"meta mark != 0x00004000 return":                       NewRule(returns, not(mark)),
-		"meta mark & 0x0000f000 == 0x00004000 return":          NewRule(returns, masked),
-		"meta mark & 0x0000f000 != 0x00004000 return":          NewRule(returns, not(masked)),
-		"ip saddr 10.244.1.0/24 ip daddr 10.244.0.0/16 return": NewRule(returns, from(prefix("10.244.1.0/24")), to(prefix("10.244.0.0/16"))),
-		"ip saddr != 10.0.0.1 drop":                            NewRule(Target{Kind: TargetDrop}, not(from(prefix("10.0.0.1/32")))),
-		`iifname "eth0" oifname != "veth*" jump x`:             NewRule(Target{Kind: TargetJump, Chain: "x"}, Match{Kind: MatchIn, Text: "eth0"}, Match{Kind: MatchOut, Not: true, Text: "veth+"}),
-		"meta l4proto != tcp goto x":                           NewRule(Target{Kind: TargetGoto, Chain: "x"}, Match{Kind: MatchProtocol, Not: true, Text: "tcp"}),
-		"masquerade":                                           NewRule(Target{Kind: TargetMasquerade}),
-		"masquerade random":                                    NewRule(Target{Kind: TargetMasquerade, Random: true}),
-		"masquerade fully-random":                              NewRule(Target{Kind: TargetMasquerade, RandomFully: true}),
-		"masquerade random,fully-random":                       NewRule(Target{Kind: TargetMasquerade, Random: true, RandomFully: true}),
-		`accept comment "why"`:                                 NewRule(Target{Kind: TargetAccept}, Match{Kind: MatchComment, Text: "why"}),
-		"ct state new queue num 1":                             NewRule(Target{Text: "queue num 1"}, Match{Text: "ct state new"}),
-		"":                                                     NewRule(Target{Kind: TargetNone}),
+		"meta mark 0x00004000 return":                      NewRule(returns, mark),
+		"meta mark != 0x00004000 return":                   NewRule(returns, not(mark)),
+		"meta mark & 0x0000f000 == 0x00004000 return":      NewRule(returns, masked),
+		"meta mark & 0x0000f000 != 0x00004000 return":      NewRule(returns, not(masked)),
+		"ip saddr 10.1.1.0/24 ip daddr 10.1.0.0/16 return": NewRule(returns, from(prefix("10.1.1.0/24")), to(prefix("10.1.0.0/16"))),
+		"ip saddr != 10.0.0.1 drop":                        NewRule(drop, not(from(prefix("10.0.0.1/32")))),
+		`iifname "eth0" oifname != "veth*" jump x`:         NewRule(Target{Kind: TargetJump, Chain: "x"}, eth, not(veth)),
+		"meta l4proto != tcp goto x":                       NewRule(Target{Kind: TargetGoto, Chain: "x"}, not(tcp)),
+		"masquerade":                                       NewRule(Target{Kind: TargetMasquerade}),
+		"masquerade random":                                NewRule(random),
+		"masquerade fully-random":                          NewRule(fully),
+		"masquerade random,fully-random":                   NewRule(both),
+		`accept comment "why"`:                             NewRule(accept, Match{Kind: MatchComment, Text: "why"}),
+		"ct state new queue num 1":                         NewRule(Target{Text: "queue num 1"}, Match{Text: "ct state new"}),
+		"":                                                 NewRule(Target{Kind: TargetNone}),
 	} {
 		if got := r.Nft(IPv4); got != want {
 			t.Errorf("got %s, want %s", got, want)

@@ -135,17 +135,14 @@ func (j *judgement) generationOf(s sight) (flannel.Generation, []flannel.Trace) 
 	if g := flannel.Generation(j.flannel.Generation); g != "" && (g == flannel.GenV0250) == (s.backend == flannel.Nftables) {
 		return g, s.bare
 	}
-	if s.backend == flannel.Nftables {
-		return flannel.GenV0250, s.bare
-	}
-	return flannel.GenV0210, s.bare
+	return flannel.GenV0210, s.bare // nothing tells: today's
 }
 
 // options decides what flanneld's flags decide: as it was told, else as the rules show.
 func (j *judgement) options(s sight, g flannel.Generation) flannel.Options {
 	n := j.facts.Node
 	masq, forward := s.masq, s.forward
-	if !g.OwnChains() {
+	if !g.OwnChains() && len(s.bare) > 0 {
 		// Bare rules show by themselves what was asked for.
 		t := s.bare[0].Options
 		return flannel.Options{Masq: t.Masq, Forward: t.Forward, RandomFully: t.RandomFully}

@@ -31,22 +31,22 @@ func (j *judgement) judgeChain(s sight, w flannel.Wanted, d flannel.ChainDiff) {
 	switch d.State {
 	case flannel.ChainAbsent:
 		if s.backend != flannel.Nftables || s.table {
-			j.repair(s, d, "chain-missing", j.harm(s, w), d.ID.Short()+" is missing: "+j.effect(s, w), j.startingUp())
+			j.repair(s, d, "chain-missing", j.harm(s, w), j.name(d.ID)+" is missing: "+j.effect(s, w), j.startingUp())
 		}
 		return
 	case flannel.ChainEmpty:
 		j.judgeEmpty(s, w, d)
 		return
 	case flannel.ChainUnreferenced:
-		j.repair(s, d, "hook-missing", j.harm(s, w), "Nothing leads to "+d.ID.Short()+": "+j.effect(s, w))
+		j.repair(s, d, "hook-missing", j.harm(s, w), "Nothing leads to "+j.name(d.ID)+": "+j.effect(s, w))
 	}
 	if d.State != flannel.ChainUnreferenced && w.HookChain != (flannel.ChainID{}) && d.Hook.Position == 0 {
-		j.repair(s, d, "hook-missing", Warning, "Only some packets come to "+d.ID.Short()+": its jump has conditions.")
+		j.repair(s, d, "hook-missing", Warning, "Only some packets come to "+j.name(d.ID)+": its jump has conditions.")
 	}
 	j.judgeCopies(s, w, d)
 	c := s.rules.Chain(d.ID)
 	if w.Base != nil && c != nil && c.Base != nil && *c.Base != *w.Base {
-		j.repair(s, d, "base-differs", Warning, d.ID.Short()+" is called by the kernel in another place than Flannel's.",
+		j.repair(s, d, "base-differs", Warning, j.name(d.ID)+" is called by the kernel in another place than Flannel's.",
 			fmt.Sprintf("type %s hook %s priority %d policy %s", flannel.Printable(c.Base.Type), flannel.Printable(c.Base.Hook),
 				c.Base.Priority, flannel.Printable(c.Base.Policy)))
 	}
@@ -55,7 +55,7 @@ func (j *judgement) judgeChain(s sight, w flannel.Wanted, d flannel.ChainDiff) {
 	}
 	if told := j.mismatch(s, w, d); told != "" {
 		f := Finding{ID: "subnet-mismatch", Severity: Warning, Object: d.ID.String(), Chain: d.ID}
-		f.Summary = fmt.Sprintf("The rules in %s are for %s, the node's configuration names %s.", d.ID.Short(), told, j.ours(s))
+		f.Summary = fmt.Sprintf("The rules in %s are for %s, the node's configuration names %s.", j.name(d.ID), told, j.ours(s))
 		f.Detail = append(j.sources(), j.presence())
 		j.offerReapply(&f)
 		j.find(f)
@@ -77,7 +77,7 @@ func (j *judgement) judgeEmpty(s sight, w flannel.Wanted, d flannel.ChainDiff) {
 	if w.HookChain != (flannel.ChainID{}) && d.Hook.Position == 0 {
 		detail = append(detail, "nothing jumps to it either")
 	}
-	j.repair(s, d, "chain-empty", severity, d.ID.Short()+" is empty: "+j.effect(s, w), append(detail, j.startingUp())...)
+	j.repair(s, d, "chain-empty", severity, j.name(d.ID)+" is empty: "+j.effect(s, w), append(detail, j.startingUp())...)
 }
 
 // judgeCopies tells of a chain that is jumped to more than once.
@@ -90,7 +90,7 @@ func (j *judgement) judgeCopies(s sight, w flannel.Wanted, d flannel.ChainDiff) 
 		severity = Warning
 	}
 	f := Finding{ID: "rule-duplicate", Severity: severity, Object: w.HookChain.String(), Chain: w.HookChain}
-	f.Summary = fmt.Sprintf("The jump to %s stands in %s ×%d: packets walk the chain again.", d.ID.Name, w.HookChain.Short(), d.Hook.Copies)
+	f.Summary = fmt.Sprintf("The jump to %s stands in %s ×%d: packets walk the chain again.", d.ID.Name, j.name(w.HookChain), d.Hook.Copies)
 	f.Detail = []string{"flanneld looks only whether there is one, and never removes another"}
 	j.offerReapply(&f)
 	j.find(f)
@@ -118,7 +118,7 @@ func (j *judgement) judgeRules(s sight, w flannel.Wanted, d flannel.ChainDiff) {
 	by[flannel.RuleExtra] = append(by[flannel.RuleExtra], by[flannel.RuleOpaque]...)
 	if l := by[flannel.RuleMissing]; len(l) > 0 {
 		j.repair(s, d, "rule-missing", j.missingHarm(s, w, l), fmt.Sprintf("%d of %s of %s missing: %s",
-			len(l), rules(d.Wanted), isOrAre(d.ID.Short(), len(l)), missingEffect(j, s, w, l)), quote(d.ID, l)...)
+			len(l), rules(d.Wanted), isOrAre(j.name(d.ID), len(l)), missingEffect(j, s, w, l)), quote(d.ID, l)...)
 	}
 	if l := by[flannel.RuleMisplaced]; len(l) > 0 {
 		severity, text := Info, "the order of these makes no difference"
@@ -126,10 +126,10 @@ func (j *judgement) judgeRules(s sight, w flannel.Wanted, d flannel.ChainDiff) {
 			severity, text = Warning, "traffic between pods can be masqueraded before the rule that spares it"
 		}
 		j.repair(s, d, "rule-order", severity, fmt.Sprintf("%s of %s out of order: %s.", rules(len(l)),
-			isOrAre(d.ID.Short(), len(l)), text), quote(d.ID, l)...)
+			isOrAre(j.name(d.ID), len(l)), text), quote(d.ID, l)...)
 	}
 	if l := by[flannel.RuleVariant]; len(l) > 0 {
-		j.repair(s, d, "rule-variant", Warning, variantText(d, l), quote(d.ID, l)...)
+		j.repair(s, d, "rule-variant", Warning, variantText(j.name(d.ID), l), quote(d.ID, l)...)
 	}
 	if l := by[flannel.RuleDuplicate]; len(l) > 0 {
 		j.judgeDuplicates(s, d, l)
@@ -148,7 +148,7 @@ func (j *judgement) judgeDuplicates(s sight, d flannel.ChainDiff, l []flannel.Ru
 		severity = Warning
 	}
 	j.repair(s, d, "rule-duplicate", severity, fmt.Sprintf("%s holds %s more than once: %d needless copies that every packet walks.",
-		d.ID.Short(), rules(len(l)), copies), quote(d.ID, l)...)
+		j.name(d.ID), rules(len(l)), copies), quote(d.ID, l)...)
 }
 
 // judgeExtra tells of rules in Flannel's chain that are not Flannel's. They are not flanwatch's to remove.
@@ -159,7 +159,7 @@ func (j *judgement) judgeExtra(d flannel.ChainDiff, l []flannel.RuleDiff) {
 	}
 	j.find(Finding{
 		ID: "rule-extra", Severity: Warning, Object: d.ID.String(), Chain: d.ID,
-		Summary: fmt.Sprintf("%s holds %s that Flannel did not write.", d.ID.Short(), rules(n)),
+		Summary: fmt.Sprintf("%s holds %s that Flannel did not write.", j.name(d.ID), rules(n)),
 		Detail:  append(quote(d.ID, l), "flanneld does not look for it; its next start empties the chain"),
 		Remedy:  RemedyNone,
 		Refused: "the rule is not Flannel's, and flanwatch removes no rule of others",
@@ -190,7 +190,7 @@ func (j *judgement) ours(s sight) string {
 // repair adds a finding about a chain that is due, with the remedy of putting it right.
 func (j *judgement) repair(s sight, d flannel.ChainDiff, id string, sev Severity, summary string, detail ...string) {
 	f := Finding{ID: id, Severity: sev, Object: d.ID.String(), Chain: d.ID, Summary: summary, Detail: detail}
-	f.Detail = append(slices.DeleteFunc(f.Detail, func(s string) bool { return s == "" }), j.presence())
+	f.Detail = slices.DeleteFunc(append(f.Detail, j.elsewhere(), j.presence()), func(s string) bool { return s == "" })
 	if j.prefixes(s).fromRules {
 		f.Detail = append(f.Detail, "the pod networks are taken from the rules themselves")
 	}
@@ -206,6 +206,8 @@ func (j *judgement) offerReapply(f *Finding) {
 		f.Refused = "flanneld is starting and fills its chains itself; a repair now could double its rules"
 	case j.flannel.State == FlannelUnknown:
 		f.Refused = "whether Flannel runs here is not known"
+	case j.undecided():
+		f.Refused = "nothing tells whether flanneld is in iptables or in nftables mode"
 	case j.facts.Node.Networks.State != flannel.Known:
 		f.Refused = "the networks of the pods are not known"
 	}
@@ -236,14 +238,14 @@ func orderMatters(list []flannel.RuleDiff) bool {
 	return false
 }
 
-func variantText(d flannel.ChainDiff, l []flannel.RuleDiff) string {
+func variantText(name string, l []flannel.RuleDiff) string {
 	if slices.ContainsFunc(l, func(r flannel.RuleDiff) bool { return r.Want == 0 }) {
-		return d.ID.Short() + " masquerades twice over, with and without --random-fully: the first one wins."
+		return name + " masquerades twice over, with and without --random-fully: the first one wins."
 	}
 	if l[0].Rule.Target.RandomFully {
-		return d.ID.Short() + " chooses ports with --random-fully, which flanneld was told not to."
+		return name + " chooses ports with --random-fully, which flanneld was told not to."
 	}
-	return d.ID.Short() + " chooses ports without --random-fully: two connections at once can take the same one."
+	return name + " chooses ports without --random-fully: two connections at once can take the same one."
 }
 
 func quote(id flannel.ChainID, l []flannel.RuleDiff) []string {

@@ -12,10 +12,22 @@ func (j *judgement) harm(s sight, w flannel.Wanted) Severity {
 	switch {
 	case !j.runs() && !j.bereft():
 		return Warning // whether there are any pods of Flannel's here is not known
+	case j.elsewhere() != "":
+		return Warning
 	case masquerades(w.ID), j.policyDrops(s):
 		return Critical
 	}
 	return Warning
+}
+
+// elsewhere says where the rules may lie instead: in a backend that could not be read, if no other holds any and none is
+// known to have held them.
+func (j *judgement) elsewhere() string {
+	unread := j.unread()
+	if len(unread) == 0 || j.seen(sight.filled) || len(j.history.Flannel.Backends) > 0 {
+		return ""
+	}
+	return join(unread) + " could not be read and may hold the rules"
 }
 
 // effect says what it does to pods when a chain does nothing.
@@ -68,8 +80,11 @@ func outward(w flannel.Wanted, l []flannel.RuleDiff) bool {
 }
 
 func pair(networks, subnets []netip.Prefix) string {
-	if len(subnets) == 0 {
+	switch {
+	case len(subnets) == 0:
 		return join(networks)
+	case len(networks) == 0:
+		return "subnet " + join(subnets)
 	}
 	return join(networks) + " with subnet " + join(subnets)
 }

@@ -113,8 +113,18 @@ func (j *judgement) due() bool {
 	return j.bereft()
 }
 
+// name is a chain as a person reads it: with its backend where Flannel has left traces in more than one.
+func (j *judgement) name(id flannel.ChainID) string {
+	if j.seen(func(s sight) bool { return s.any() && s.backend != id.Backend }) {
+		return id.Backend.String() + " " + id.Short()
+	}
+	return id.Short()
+}
+
 // undecided tells whether rules are due of which no trace, file or memory tells the dialect.
-func (j *judgement) undecided() bool { return j.runs() && j.flannel.Dialect == DialectNone }
+func (j *judgement) undecided() bool {
+	return j.runs() && j.flannel.Dialect == DialectNone && len(j.unread()) == 0
+}
 
 // bereft tells whether Flannel was running a moment ago.
 func (j *judgement) bereft() bool {
@@ -216,6 +226,9 @@ func (j *judgement) likeliest() flannel.Backend {
 
 // generationInUse is that of the rules in use, the newest of the dialect where they do not tell, "" without Flannel.
 func (j *judgement) generationInUse() flannel.Generation {
+	if j.flannel.Dialect == DialectNftables {
+		return flannel.GenV0250
+	}
 	var guess flannel.Generation
 	for _, s := range j.sights {
 		if !slices.Contains(j.flannel.Backends, s.backend) {

@@ -35,17 +35,17 @@ func (j *judgement) findLeftoverChain(p place) {
 	masq := p.id.Table == flannel.TableNat
 	switch {
 	case p.rules == 0 && p.hooks == 0:
-		f.Summary = fmt.Sprintf("%s is left over, empty and unreferenced: harmless.", p.id.Short())
+		f.Summary = fmt.Sprintf("%s is left over, empty and unreferenced: harmless.", j.name(p.id))
 	case p.rules == 0:
-		f.Summary = fmt.Sprintf("%s is left over, empty, with its jump: harmless.", p.id.Short())
+		f.Summary = fmt.Sprintf("%s is left over, empty, with its jump: harmless.", j.name(p.id))
 	case p.hooks == 0:
-		f.Summary = fmt.Sprintf("%s is left over with %s that nothing jumps to: without effect.", p.id.Short(), rules(p.rules))
+		f.Summary = fmt.Sprintf("%s is left over with %s that nothing jumps to: without effect.", j.name(p.id), rules(p.rules))
 	case masq:
 		f.Severity = Warning
 		f.Summary = fmt.Sprintf("%s is left over and still masquerades: traffic between pods can get a node's address.",
-			p.id.Short())
+			j.name(p.id))
 	default:
-		f.Summary = fmt.Sprintf("%s is left over and still accepts traffic of the old pod network.", p.id.Short())
+		f.Summary = fmt.Sprintf("%s is left over and still accepts forwarded pod traffic.", j.name(p.id))
 		if !j.runs() {
 			f.Severity = Warning
 		}
@@ -67,7 +67,7 @@ func (j *judgement) findLeftoverTable(s sight) {
 		f.Summary = fmt.Sprintf("Table %s %s is left over and still masquerades: traffic between pods can get a node's address.",
 			id.Family, id.Name)
 	case s.forward.active():
-		f.Summary = fmt.Sprintf("Table %s %s is left over and still accepts traffic of the old pod network.", id.Family, id.Name)
+		f.Summary = fmt.Sprintf("Table %s %s is left over and still accepts forwarded pod traffic.", id.Family, id.Name)
 	}
 	j.offerPurge(&f)
 	j.find(f)
@@ -96,7 +96,7 @@ func (j *judgement) findBare(s sight, t flannel.Trace, d flannel.ChainDiff) {
 		verb = "stand before those of today and win"
 	}
 	f.Summary = fmt.Sprintf("%s of Flannel %s in %s %s: no later Flannel removes them.",
-		rules(d.Found), era(t.Generation), d.ID.Short(), verb)
+		rules(d.Found), era(t.Generation), j.name(d.ID), verb)
 	for _, r := range d.Rules {
 		f.Detail = append(f.Detail, fmt.Sprintf("%d: %s", r.Found, text(r.Rule, d.ID)))
 	}

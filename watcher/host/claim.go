@@ -25,6 +25,7 @@ type Settings struct {
 	IPMasq6      *bool // where it differs from IPMasq
 	ForwardRules *bool
 	RandomFully  *bool
+	NFTables     *bool
 	Resync       time.Duration
 	MTU          int
 }
@@ -35,20 +36,23 @@ type Failure struct {
 	Why    string
 }
 
-// Evidence is everything that was found, best source first.
+// Evidence is everything that was found.
 type Evidence struct {
-	Name     string // host name
-	Live     []Claim
-	Claims   []Claim
+	Name     string  // host name
+	Live     []Claim // what running processes were told, newest process first
+	Claims   []Claim // what everything else says, best source first
 	Failures []Failure
 	Problems []flannel.Problem
+	Ignored  []flannel.Problem
+
+	Distribution flannel.Reading[string]
 }
 
 // Combine weighs the evidence. Networks and subnets come from Claims, the first that tells them; what a running process
 // was told (Live) decides the settings, since files and rules may be older than it.
 func Combine(e Evidence, now flannel.Time) flannel.Node {
 	why := missing(e.Failures)
-	n := flannel.Node{Name: e.Name, Problems: e.Problems}
+	n := flannel.Node{Name: e.Name, Distribution: e.Distribution, Problems: e.Problems, Ignored: e.Ignored}
 	n.Networks, n.Written = networks(e.Claims, why, now)
 	n.Subnets = subnets(e.Claims, n.Networks.Value, why, now)
 	n.Others = others(e.Claims, n)
@@ -58,6 +62,7 @@ func Combine(e Evidence, now flannel.Time) flannel.Node {
 	n.IPMasq6 = first(all, func(c Claim) *bool { return cmp.Or(c.IPMasq6, c.IPMasq) }, why, now)
 	n.ForwardRules = first(all, func(c Claim) *bool { return c.ForwardRules }, why, now)
 	n.RandomFully = first(all, func(c Claim) *bool { return c.RandomFully }, why, now)
+	n.NFTables = first(all, func(c Claim) *bool { return c.NFTables }, why, now)
 	n.Resync = first(all, func(c Claim) *time.Duration { return unlessZero(c.Resync) }, why, now)
 	n.MTU = first(all, func(c Claim) *int { return unlessZero(c.MTU) }, why, now)
 	return n

@@ -126,24 +126,43 @@ func flanneldOf(p diagnose.Process) flanneld {
 // k3sResync is how often k3s looks after its masquerade rules; it is a constant there (the forward rules: 50 s).
 const k3sResync = 60 * time.Second
 
-// k3sClaim is what k3s decides by constants and by the flags of a server. An agent is told by its server whether IPv6 is
-// masqueraded, so there it stays unsaid.
-func k3sClaim(p diagnose.Process) Claim {
+// k3sClaim is what k3s decides by constants, and a server by its flags and configuration files, which may be unknown. An
+// agent is told by its server whether IPv6 is masqueraded, so there it stays unsaid.
+func k3sClaim(p diagnose.Process, config []string, configKnown bool) Claim {
 	yes := true
 	c := Claim{Source: sourceOf(p), Settings: Settings{IPMasq: &yes, ForwardRules: &yes, Resync: k3sResync}}
 	if !k3sServer(p) {
 		return c
 	}
-	masq6 := boolFlag(p.Cmdline, "--flannel-ipv6-masq")
-	c.IPMasq6 = &masq6
-	if v, ok := flag(p.Cmdline, "--cluster-cidr"); ok {
+	args := slices.Concat(config, words(p.Cmdline))
+	if masq6 := boolFlag(args, "--flannel-ipv6-masq"); masq6 || configKnown {
+		c.IPMasq6 = &masq6
+	}
+	if v, ok := flag(args, "--cluster-cidr"); ok {
 		c.Networks = prefixes(v)
 	}
 	return c
 }
 
 func k3sServer(p diagnose.Process) bool {
-	return p.Comm == "k3s-server" || slices.Contains(p.Cmdline, "server")
+	return p.Comm == "k3s-server" || p.Comm == "k3s" && slices.Contains(p.Cmdline, "server")
+}
+
+// yamlFlags reads the configuration of k3s, in which every key is a flag: "key: value" lines at the left margin. Lists and
+// what is nested are left out; none of the flags in question needs them.
+func yamlFlags(data []byte) []string {
+	var out []string
+	for line := range strings.Lines(string(data)) {
+		key, value, ok := strings.Cut(strings.TrimRight(line, " \t\r\n"), ":")
+		if !ok || key == "" || strings.ContainsAny(key, " \t#") {
+			continue
+		}
+		value, _, _ = strings.Cut(value, " #")
+		if value = strings.Trim(strings.TrimSpace(value), `"'`); value != "" {
+			out = append(out, "--"+strings.Trim(key, `"'`)+"="+value)
+		}
+	}
+	return out
 }
 
 // flag finds the last mention of a long flag with a value, as pflag and urfave/cli read it.

@@ -44,11 +44,15 @@ func walk(root int, name string) (int, error) {
 	for links := 0; len(rest) > 0; {
 		element := rest[0]
 		rest = rest[1:]
-		switch element {
-		case "", ".":
+		switch {
+		case element == "":
 			continue
-		case "..":
+		case (element == "." || element == "..") && !w.inDir():
+			return -1, unix.ENOTDIR
+		case element == "..":
 			w.up()
+			continue
+		case element == ".":
 			continue
 		}
 		target, err := w.step(element)
@@ -79,6 +83,12 @@ func (w *walker) top() int {
 		return w.root
 	}
 	return w.path[len(w.path)-1]
+}
+
+// inDir tells whether the last step led to a directory; an element "." or ".." makes sense only there.
+func (w *walker) inDir() bool {
+	var st unix.Stat_t
+	return unix.Fstat(w.top(), &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR
 }
 
 func (w *walker) up() {

@@ -17,6 +17,9 @@ type chain struct {
 	since  flannel.Time // since when diff.State holds
 	bare   flannel.Time // since when it has been present or not, empty or not; zero if that was before we watched
 	lane   []Span
+
+	wasGood bool // it has been good while we watched, and that was its last known state
+	spell   int  // number of the incident that it is part of now, 0 if none
 }
 
 // shape is what is compared between two readings to tell events.

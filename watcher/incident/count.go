@@ -26,7 +26,6 @@ type meter struct {
 	rules   []tally
 	legacy  bool
 	counted bool
-	begun   bool // at least one reading has been taken
 	good    bool // the last reading showed rules
 	total   flannel.Counter
 	mark    flannel.Time    // start of the span that the next speed covers
@@ -35,19 +34,15 @@ type meter struct {
 	history history
 }
 
-// take adds the values of the entries, which must be those of the rules of m, and says whether counters were restarted.
-// The time start is that from which the history's buckets are counted.
+// take adds the values of the entries, which must be those of the rules of m, tells the speeds, and says whether counters
+// were restarted. The time start is that from which the history's buckets are counted.
 func (m *meter) take(entries []flannel.Entry, start, at flannel.Time) bool {
 	var restarted, pending bool
 	for i := range m.rules {
-		e := &entries[i]
-		if !e.Counted {
+		if !entries[i].Counted {
 			continue
 		}
-		g := m.rules[i].take(e.Counter, at, m.legacy)
-		if m.rules[i].counts {
-			m.total = plus(m.total, g.Delta)
-		}
+		g := m.add(i, entries[i].Counter, at)
 		restarted = restarted || g.Reset
 		pending = pending || g.Pending
 	}
@@ -60,16 +55,20 @@ func (m *meter) take(entries []flannel.Entry, start, at flannel.Time) bool {
 	case !pending:
 		m.measure(start, at)
 	}
-	m.begun = true
 	return restarted
 }
 
-func (t *tally) take(v flannel.Counter, at flannel.Time, legacy bool) Growth {
+// add takes the value of one rule.
+func (m *meter) add(i int, v flannel.Counter, at flannel.Time) Growth {
+	t := &m.rules[i]
 	g := t.hold.Next(v, at)
-	if g.Pending && !legacy {
+	if g.Pending && !m.legacy {
 		g = t.hold.restart(v) // nf_tables never dips
 	}
 	t.seen = plus(t.seen, g.Delta)
+	if t.counts {
+		m.total = plus(m.total, g.Delta)
+	}
 	return g
 }
 
@@ -111,8 +110,9 @@ func (m *meter) pause() {
 }
 
 // follow fits the tallies to a new list of entries: rules that kept handle and body go on, all others begin. counts tells
-// for each position whether it belongs to the chain's sum. It gives the number of rules that went and that are new.
-func (m *meter) follow(entries []flannel.Entry, counts func(int) bool) (gone, fresh int) {
+// for each position whether it belongs to the chain's sum. It gives the number of rules that are new.
+func (m *meter) follow(entries []flannel.Entry, counts func(int) bool) int {
+	fresh := 0
 	type key struct{ handle, body uint64 }
 	old := make(map[key][]int, len(m.rules))
 	for i, t := range m.rules {
@@ -131,12 +131,11 @@ func (m *meter) follow(entries []flannel.Entry, counts func(int) bool) (gone, fr
 		}
 		rules[i].counts = counts(i)
 	}
-	gone = len(m.rules) - (len(entries) - fresh)
 	m.rules = rules
 	if len(entries) > 0 {
 		m.counted = anyCounted(entries)
 	}
-	return gone, fresh
+	return fresh
 }
 
 func anyCounted(entries []flannel.Entry) bool {

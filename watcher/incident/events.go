@@ -9,13 +9,6 @@ import (
 	"flanwatch/watcher/diagnose"
 )
 
-// commit is a change that was announced, kept to give events their author.
-type commit struct {
-	backend    flannel.Backend
-	generation uint32
-	who        Who
-}
-
 // note appends an event. The list is only ever appended to or replaced, since views share it.
 func (s *State) note(e Event) {
 	if len(s.events) >= maxEvents {
@@ -25,16 +18,16 @@ func (s *State) note(e Event) {
 }
 
 // noteChange tells how a chain changed, the gravest thing first.
-func (s *State) noteChange(c *chain, was, is shape, who *Who, at flannel.Time) {
+func (s *State) noteChange(c *chain, was, is shape, n news) {
 	gen := s.generation(c.id.Backend)
 	add := func(kind EventKind, sev diagnose.Severity, text string) {
-		s.note(Event{Time: at, Kind: kind, Severity: sev, Chain: c.id, Text: text, Who: who, generation: gen})
+		s.note(Event{Time: n.at, Kind: kind, Severity: sev, Chain: c.id, Text: text, Who: n.who, Generation: gen})
 	}
 	grave := diagnose.Warning
 	if c.id.Table == "nat" || c.id.Name == "postrtg" {
 		grave = diagnose.Critical
 	}
-	if !c.listed {
+	if !c.listed || c.diff.State == flannel.ChainLeftover {
 		grave = diagnose.Info
 	}
 	switch {
@@ -60,57 +53,12 @@ func (s *State) noteChange(c *chain, was, is shape, who *Who, at flannel.Time) {
 	}
 }
 
-func (s *State) noteRestart(c *chain, at flannel.Time) {
-	b := s.backend(c.id.Backend)
-	s.note(Event{Time: at, Kind: EventRestarted, Severity: diagnose.Info, Chain: c.id,
-		Text: c.label() + " counts from 0 again: same rules, new counters",
-		Who:  s.who(b.name, b.rules.Generation-1, b.rules.Generation), generation: b.rules.Generation})
+func (s *State) noteRestart(c *chain, who *Who, at flannel.Time) {
+	s.note(Event{Time: at, Kind: EventRestarted, Severity: diagnose.Info, Chain: c.id, Who: who,
+		Text: c.label() + " counts from 0 again: same rules, new counters", Generation: s.generation(c.id.Backend)})
 }
 
 func (s *State) generation(name flannel.Backend) uint32 { return s.backend(name).rules.Generation }
-
-// applyCommit keeps the author, and gives him to the events of his generation that were told before he was known.
-func (s *State) applyCommit(c *Commit, _ flannel.Time) {
-	if len(s.commits) >= maxCommits {
-		s.commits = slices.Delete(s.commits, 0, maxCommits/4)
-	}
-	s.commits = append(s.commits, commit{c.Backend, c.Generation, c.Who.clone()})
-	if c.Generation == 0 {
-		return
-	}
-	late := func(e Event) bool {
-		return e.Who == nil && e.generation == c.Generation && e.Chain.Backend == c.Backend
-	}
-	recent := max(0, len(s.events)-64)
-	if !slices.ContainsFunc(s.events[recent:], late) {
-		return
-	}
-	s.events = slices.Clone(s.events)
-	who := s.commits[len(s.commits)-1].who
-	for i := recent; i < len(s.events); i++ {
-		if late(s.events[i]) {
-			s.events[i].Who = &who
-		}
-	}
-}
-
-// who names the author of a change between two generations, the earlier one excluded: nil if none is known, or if more
-// than one program wrote meanwhile.
-func (s *State) who(name flannel.Backend, from, to uint32) *Who {
-	var found *Who
-	for i := range s.commits {
-		c := &s.commits[i]
-		if c.backend != name || c.generation-from-1 >= to-from { // numbers wrap around
-			continue
-		}
-		if found != nil && found.Comm != c.who.Comm {
-			return nil
-		}
-		who := c.who
-		found = &who
-	}
-	return found
-}
 
 // changes counts what one list has that the other has not, copies included.
 func changes(was, is []uint64) (gone, fresh int) {
@@ -149,15 +97,4 @@ func rules(n int) string {
 
 func (s *State) sorted() []*chain {
 	return slices.SortedFunc(maps.Values(s.chains), func(a, b *chain) int { return a.id.Compare(b.id) })
-}
-
-// clone copies what belongs to the sender.
-func (w Who) clone() Who {
-	if w.Origin != nil {
-		o := *w.Origin
-		o.Cmdline.Value = slices.Clone(o.Cmdline.Value)
-		o.Parents.Value = slices.Clone(o.Parents.Value)
-		w.Origin = &o
-	}
-	return w
 }

@@ -27,11 +27,48 @@ type RulesRead struct {
 	Ruleset flannel.Reading[flannel.Ruleset]
 }
 
-// Commit is a change of a ruleset as announced by the kernel.
+// Commit is a change of a ruleset as announced by the kernel. Both nf_tables backends share one sequence of commits: Backend
+// is Nftables where only Flannel's native tables were touched, IptablesNft otherwise, and each change names its own.
 type Commit struct {
 	Backend    flannel.Backend
 	Generation uint32
 	Who        Who
+	Lost       bool          // announcements were lost: what happened since the last commit is uncertain, read again
+	Tables     []TableChange // of the tables that Flannel uses
+	Changes    []ChainChange // of the chains that Flannel uses, in the order in which they were first touched
+}
+
+// TableChange is what one commit did to a table. Neither Created nor Deleted: its flags were set (dormant or not).
+type TableChange struct {
+	Table   flannel.TableID
+	Created bool
+	Deleted bool
+}
+
+// ChainChange is what one commit did to a chain. One that was deleted and made again in the same commit is Created. With
+// nothing set and no rules, the chain's own settings were written (its policy).
+type ChainChange struct {
+	Chain   flannel.ChainID
+	Created bool          // the chain is new
+	Deleted bool          // the chain is gone after the commit
+	Removed []RuleRemoved // in order
+	Added   []RuleAdded   // in order; a rule that was replaced or whose counter was zeroed is in both, with one handle
+	Rules   int           // rules in the chain after the commit, -1 if unknown
+}
+
+// RuleAdded is a rule that a commit put into a chain.
+type RuleAdded struct {
+	Handle uint64
+	After  uint64 // handle of the rule before it, 0 if it became the first
+	Body   uint64 // as in flannel.Entry
+}
+
+// RuleRemoved is a rule that a commit took out, with the last value of its counter.
+type RuleRemoved struct {
+	Handle  uint64
+	Body    uint64
+	Counter flannel.Counter // meaningless unless Counted
+	Counted bool
 }
 
 // Who names a program that changed something.

@@ -1,7 +1,7 @@
 package incident
 
 import (
-	"time"
+	"slices"
 
 	"flanwatch/flannel"
 )
@@ -18,6 +18,10 @@ func (s *State) View(now flannel.Time) *View {
 		Events:   s.events[:len(s.events):len(s.events)],
 		Faults:   s.faults,
 	}
+	if s.incidentsChanged {
+		s.picture, s.incidentsChanged = slices.Clone(s.incidents), false
+	}
+	v.Incidents = s.picture
 	for i := range s.backends {
 		if b := &s.backends[i]; b.state != flannel.Unread {
 			v.Backends = append(v.Backends, BackendView{b.name, b.state, b.why, b.rules.Generation, b.read})
@@ -39,7 +43,7 @@ func (s *State) bucket(now flannel.Time) int64 {
 		if b.read.IsZero() || b.state == flannel.Unreadable {
 			continue
 		}
-		if late := now.Sub(b.read); late >= 0 && late <= max(2*Step, 2*time.Duration(b.every)) {
+		if late := now.Sub(b.read); late >= 0 && late <= max(2*Step, 2*b.every) {
 			newest = min(newest, b.read.Sub(s.started))
 		}
 	}

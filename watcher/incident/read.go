@@ -1,21 +1,27 @@
 package incident
 
 import (
+	"time"
+
 	"flanwatch/flannel"
 	"flanwatch/watcher/diagnose"
 )
 
-// backend is what is remembered of one backend: the last ruleset that was read, ours to keep, and whose chains are
-// followed.
+// backend is what is remembered of one backend: the last ruleset, ours to keep, and whose chains are followed.
 type backend struct {
 	name     flannel.Backend
 	state    flannel.ReadState
 	why      string
 	rules    flannel.Ruleset
-	followed []*chain // beside rules.Chains, nil for a chain that is not followed
-	read     flannel.Time
-	every    int64 // nanoseconds between the last two good reads
+	followed []*chain                // beside rules.Chains, nil for a chain that is not followed
+	read     flannel.Time            // last good read
+	every    time.Duration           // between the last two good reads
+	past     map[flannel.ChainID]int // rules of others in base chains, before the last news
+	booked   flannel.Time            // when rules was last carried on from an announcement
 }
+
+// overtaken is how long after an announcement a ruleset of an older generation is taken for one that was read before it.
+const overtaken = time.Second
 
 func (s *State) backend(name flannel.Backend) *backend {
 	for i := range s.backends {
@@ -41,12 +47,23 @@ func (s *State) applyRules(r *RulesRead, at flannel.Time) {
 		s.readFailed(b, &r.Ruleset, at)
 		return
 	}
+	if b.isOld(rs, at) {
+		return
+	}
 	same := b.state == r.Ruleset.State && b.sameShape(rs)
 	if same && s.count(b, rs, at) {
 		return
 	}
-	s.readNews(b, rs, r.Ruleset, at)
+	s.readNews(b, rs, &r.Ruleset, at)
 }
+
+// isOld tells whether the ruleset was read before a commit that has been folded already.
+func (b *backend) isOld(rs *flannel.Ruleset, at flannel.Time) bool {
+	return rs.Generation != 0 && !b.booked.IsZero() && at.Sub(b.booked) < overtaken && before(rs.Generation, b.rules.Generation)
+}
+
+// before compares generations, which wrap around.
+func before(a, b uint32) bool { return int32(a-b) < 0 }
 
 // sameShape tells whether nothing but counters differs from what is remembered.
 func (b *backend) sameShape(rs *flannel.Ruleset) bool {
@@ -67,7 +84,8 @@ func (b *backend) sameShape(rs *flannel.Ruleset) bool {
 	return true
 }
 
-// count takes the counters of a ruleset that is otherwise as before. It does not allocate.
+// count takes the counters of a ruleset that is otherwise as before. It does not allocate. It says whether it could: a
+// chain followed since the last news has its counts to be made first.
 func (s *State) count(b *backend, rs *flannel.Ruleset, at flannel.Time) bool {
 	if len(b.followed) != len(rs.Chains) {
 		return false
@@ -78,15 +96,16 @@ func (s *State) count(b *backend, rs *flannel.Ruleset, at flannel.Time) bool {
 		is := rs.Chains[i].Entries
 		copy(b.rules.Chains[i].Entries, is)
 		if c := b.followed[i]; c != nil && c.take(is[:len(c.meter.rules)], s.started, at) {
-			s.noteRestart(c, at)
+			s.noteRestart(c, s.whoSince(b, rs.Generation-1), at)
 		}
 	}
+	s.verify(b, at)
 	return true
 }
 
 func (b *backend) noteRead(at flannel.Time) {
 	if at.Session == b.read.Session {
-		b.every = int64(at.Sub(b.read))
+		b.every = at.Sub(b.read)
 	}
 	b.read = at
 }
@@ -106,70 +125,97 @@ func (s *State) readFailed(b *backend, r *flannel.Reading[flannel.Ruleset], at f
 	s.facts.Rules[b.name] = flannel.Miss[flannel.Ruleset](r.State, r.Why, r.Source, at)
 	if r.State == flannel.Unreadable && was != flannel.Unreadable {
 		s.note(Event{Time: at, Kind: EventReadFail, Severity: diagnose.Warning,
-			Text: b.name.String() + " cannot be read: " + r.Why})
+			Text: b.name.String() + " cannot be read: " + flannel.Printable(r.Why)})
 	}
 	s.judge(at)
 }
 
 // readNews folds a read that differs in more than counters.
-func (s *State) readNews(b *backend, rs *flannel.Ruleset, r flannel.Reading[flannel.Ruleset], at flannel.Time) {
-	first, failed := b.read.IsZero(), b.state == flannel.Unreadable
-	from := b.rules.Generation
-	b.noteRead(at)
-	b.state, b.why = r.State, r.Why
-	b.rules = rs.Clone()
-	r.Value = b.rules
-	s.facts.Rules[b.name] = r
-	if failed {
+func (s *State) readNews(b *backend, rs *flannel.Ruleset, r *flannel.Reading[flannel.Ruleset], at flannel.Time) {
+	n := news{at: at, first: b.read.IsZero(), counters: true, who: s.who(b, b.rules.Generation, rs.Generation)}
+	if b.state == flannel.Unreadable {
 		s.note(Event{Time: at, Kind: EventReadBack, Severity: diagnose.Info, Text: b.name.String() + " can be read again"})
 	}
-	s.followOwn(b)
-	who := s.who(b.name, from, rs.Generation)
-	compare := func(inOwn bool) {
-		for _, c := range s.sorted() {
-			if c.id.Backend == b.name && own(c.id) == inOwn {
-				s.compare(c, &b.rules, first, who, at)
-			}
-		}
+	b.noteRead(at)
+	b.state, b.why = r.State, r.Why
+	b.change(rs.Clone())
+	b.booked = flannel.Time{}
+	s.remember(&b.rules)
+	s.facts.Rules[b.name] = flannel.Reading[flannel.Ruleset]{
+		Value: b.rules, State: r.State, Why: r.Why, Source: r.Source, At: r.At,
 	}
-	compare(true) // first, since the verdict asks since when a chain has been empty
-	s.judge(at)
-	compare(false) // last, since the verdict says which rules of a base chain are Flannel's
-	s.link(b)
+	s.take(b, n)
+	s.verify(b, at)
 }
 
-// followOwn begins to follow every chain of Flannel's that the ruleset tells of, wanted or not.
-func (s *State) followOwn(b *backend) {
+// change puts the next ruleset in place of the last.
+func (b *backend) change(next flannel.Ruleset) {
+	b.past = map[flannel.ChainID]int{}
+	for i := range b.rules.Chains {
+		if c := &b.rules.Chains[i]; !own(c.ID) {
+			b.past[c.ID] = foreign(c)
+		}
+	}
+	b.rules = next
+}
+
+// news says how a new ruleset of a backend became known.
+type news struct {
+	at       flannel.Time
+	who      *Who
+	first    bool // nothing was known before, so nothing happened
+	counters bool // its counters are values of this moment
+}
+
+// take folds b.rules, which has just changed, into chains, verdict and incidents.
+func (s *State) take(b *backend, n news) {
 	for i := range b.rules.Chains {
 		if id := b.rules.Chains[i].ID; own(id) {
 			s.track(id)
 		}
 	}
+	s.author = n.who
+	s.compare(b, n, true) // before the verdict, which asks since when a chain has been empty
+	s.judge(n.at)
+	s.compare(b, n, false) // after it, since it says which rules of a base chain are Flannel's
+	s.author = nil
+	s.link(b)
 }
 
-// compare tells what happened to a chain between two readings, and fits its counts to the new one.
-func (s *State) compare(c *chain, rs *flannel.Ruleset, first bool, who *Who, at flannel.Time) {
+func (s *State) compare(b *backend, n news, inOwn bool) {
+	for _, c := range s.sorted() {
+		if c.id.Backend == b.name && own(c.id) == inOwn {
+			s.compareChain(c, &b.rules, n)
+		}
+	}
+}
+
+// compareChain tells what happened to a chain between two rulesets, and fits its counts to the new one.
+func (s *State) compareChain(c *chain, rs *flannel.Ruleset, n news) {
 	was, is := c.shape, c.shapeOf(rs)
-	known := c.seen && !first
+	known := c.seen && !n.first
 	c.shape, c.seen = is, true
 	if known && (was.present != is.present || (was.rules == 0) != (is.rules == 0)) {
-		c.bare = at
+		c.bare = n.at
 	}
 	var entries []flannel.Entry
 	if ch := rs.Chain(c.id); ch != nil {
 		entries = ch.Entries[:min(len(ch.Entries), maxRules)]
 	}
-	_, fresh := c.follow(entries, c.mine())
-	restarted := c.take(entries, s.started, at)
-	if !known {
-		return
+	fresh := c.follow(entries, c.mine())
+	restarted := false
+	switch {
+	case n.counters:
+		restarted = c.meter.take(entries, s.started, n.at)
+	case len(entries) == 0:
+		c.pause()
 	}
-	if !was.equal(is) {
-		s.noteChange(c, was, is, who, at)
-		return
-	}
-	if restarted || fresh > 0 && is.rules > 0 && own(c.id) {
-		s.noteRestart(c, at)
+	switch {
+	case !known:
+	case !was.equal(is):
+		s.noteChange(c, was, is, n)
+	case restarted, fresh > 0 && is.rules > 0 && own(c.id):
+		s.noteRestart(c, n.who, n.at)
 	}
 }
 

@@ -40,9 +40,17 @@ type State struct {
 	starts   []flannel.Time
 	stopped  flannel.Time             // when the last process of Flannel was found gone, zero while one runs or none was seen
 	holds    map[finding]flannel.Time // since when each finding holds
+	stops    []flannel.Time           // when Flannel was found gone
 	events   []Event
 	commits  []commit
+	author   *Who                     // of the news being folded
+	bodies   map[uint64]flannel.Entry // rules by their hash
 	faults   []Fault
+
+	incidents        []Incident
+	incidentsSeen    int
+	incidentsChanged bool       // since the last picture
+	picture          []Incident // as views hold it
 }
 
 // finding is the identity of a diagnose.Finding over time.
@@ -53,7 +61,7 @@ var backendSlots = [...]flannel.Backend{flannel.IptablesNft, flannel.IptablesLeg
 
 // NewState is a state that knows nothing yet.
 func NewState() *State {
-	s := &State{chains: map[flannel.ChainID]*chain{}, holds: map[finding]flannel.Time{}}
+	s := &State{chains: map[flannel.ChainID]*chain{}, holds: map[finding]flannel.Time{}, bodies: map[uint64]flannel.Entry{}}
 	s.facts.Rules = map[flannel.Backend]flannel.Reading[flannel.Ruleset]{}
 	for i, b := range backendSlots {
 		s.backends[i].name = b
@@ -111,8 +119,10 @@ func (s *State) applyProcs(r *flannel.Reading[[]diagnose.Process], at flannel.Ti
 		s.stopped = flannel.Time{}
 	case r.State == flannel.Known && len(before.Value) > 0:
 		s.stopped = at
+		s.stops = append(s.stops, at)[max(0, len(s.stops)+1-maxStarts):]
 	}
 	s.judge(at)
+	s.reconsiderRecent()
 }
 
 // noteStarts remembers when processes were started, each once, as far back as they matter.
@@ -170,6 +180,7 @@ func (s *State) judge(at flannel.Time) {
 			c.setState(d, at)
 		}
 	}
+	s.followSpells(at)
 	now := make(map[finding]flannel.Time, len(s.verdict.Findings))
 	for i := range s.verdict.Findings {
 		f := &s.verdict.Findings[i]

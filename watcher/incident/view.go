@@ -19,6 +19,8 @@ type View struct {
 	Findings []diagnose.Finding // worst first
 	Events   []Event            // oldest first
 	Faults   []Fault            // open ones
+
+	Incidents []Incident // oldest first; open ones count on with Duration(Now)
 }
 
 // BackendView is the health of one reader.
@@ -82,18 +84,18 @@ const (
 	EventRestarted EventKind = "counters-restarted"
 	EventReadFail  EventKind = "reader-failed"
 	EventReadBack  EventKind = "reader-back"
+	EventUncertain EventKind = "changes-lost"
 )
 
 // Event is something derived from observations that a person wants to see.
 type Event struct {
-	Time     flannel.Time
-	Kind     EventKind
-	Severity diagnose.Severity
-	Chain    flannel.ChainID // zero if it concerns no chain
-	Text     string          // one clause without the time and without who
-	Who      *Who            // nil if unknown
-
-	generation uint32 // of the ruleset in which it was seen
+	Time       flannel.Time
+	Kind       EventKind
+	Severity   diagnose.Severity
+	Chain      flannel.ChainID // zero if it concerns no chain
+	Text       string          // one clause without the time and without who
+	Who        *Who            // nil if unknown
+	Generation uint32          // of the ruleset in which it was seen, 0 if it has none
 }
 
 // Step is the width of one bucket of a Series.

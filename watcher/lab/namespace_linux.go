@@ -1,5 +1,3 @@
-// Package lab builds throwaway Flannel nodes in network namespaces, with real rules and real traffic, for the demo and for
-// tests. It touches nothing outside the namespaces it makes, needs no external program, and leaves nothing behind.
 package lab
 
 import (
@@ -40,12 +38,13 @@ func NewNamespace() (*Namespace, error) {
 func (n *Namespace) run(ready chan<- error) {
 	defer n.done.Done()
 	runtime.LockOSThread()
+	work := n.work // before Close can take it away
 	err := n.enter()
 	ready <- err
 	if err != nil {
 		return
 	}
-	for f := range n.work {
+	for f := range work {
 		f()
 	}
 }
@@ -54,11 +53,8 @@ func (n *Namespace) enter() error {
 	if err := unix.Unshare(unix.CLONE_NEWNET | unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("unshare: %w", err)
 	}
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("make mounts private: %w", err)
-	}
-	if err := unix.Mount("tmpfs", "/run", "tmpfs", 0, "mode=755"); err != nil {
-		return fmt.Errorf("mount tmpfs on /run: %w", err)
+	if err := privateRun(); err != nil {
+		return err
 	}
 	n.tid = unix.Gettid()
 	f, err := os.Open("/proc/thread-self/ns/net")

@@ -60,7 +60,7 @@ func (fs *FS) hidepid() string {
 		return ""
 	}
 	mounts := make([]byte, maxMounts)
-	b, err := fs.read("self/mountinfo", mounts)
+	b, err := fs.read("thread-self/mountinfo", mounts)
 	if err != nil {
 		return ""
 	}

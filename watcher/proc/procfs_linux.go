@@ -65,6 +65,21 @@ func (fs *FS) read(name string, buf []byte) ([]byte, error) {
 	return buf[:n], nil
 }
 
+// comm reads the kernel's name of a process in one go, which is what a look at all processes consists of. It is nil where
+// the process has ended or is hidden.
+func (fs *FS) comm(dir string, buf []byte) []byte {
+	fd, err := unix.Openat(int(fs.dir.Fd()), dir+"/comm", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(fd)
+	n, err := unix.Read(fd, buf)
+	if err != nil || n == 0 {
+		return nil
+	}
+	return buf[:n-1] // a line end closes it
+}
+
 // take reads up to max bytes of a file of a process into memory of their own, in steps, since most are short.
 func (fs *FS) take(pid int, file string, max int) ([]byte, error) {
 	f, err := fs.open(pid, file)

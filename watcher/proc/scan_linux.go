@@ -18,7 +18,24 @@ type Scanner struct {
 	ns    Namespace
 	view  view
 	known map[int]*process
+	node  bool // the last look found a kubelet or container runtime
+
+	round      int
+	bystanders map[int]bystander
 }
+
+// bystander is a process that does not matter, as long as it does not execute another program.
+type bystander struct {
+	looks int // how often its name was read
+	round int // when it was last there
+}
+
+// A process executes what it is meant to run soon after its start, so a bystander is looked at in every round at first, and
+// later in one of several: that still finds the rare late one, and a number that was given away again.
+const (
+	youngLooks = 8
+	oldRounds  = 8
+)
 
 // Found is the outcome of one look.
 type Found struct {
@@ -35,9 +52,13 @@ type process struct {
 	seen bool // in this look
 }
 
+// unsettled stands for the start of a process in the middle of an exec, when it has its new name and no command line yet:
+// it is read again at the next look.
+const unsettled = -1
+
 // New makes a scanner for a namespace.
 func New(fs *FS, ns Namespace) *Scanner {
-	return &Scanner{fs: fs, ns: ns, view: fs.view(), known: map[int]*process{}}
+	return &Scanner{fs: fs, ns: ns, view: fs.view(), known: map[int]*process{}, bystanders: map[int]bystander{}}
 }
 
 // Scan looks once. A process of which the namespace cannot be told is not counted; where nothing else was found, the
@@ -47,31 +68,31 @@ func (s *Scanner) Scan(now flannel.Time) Found {
 	if err != nil {
 		return Found{Flannel: flannel.Miss[[]diagnose.Process](flannel.Unreadable, err.Error(), s.fs.name, now)}
 	}
+	s.round++
 	var hidden []string
 	for _, name := range names {
 		if err := s.look(name, now); err != nil {
 			hidden = append(hidden, err.Error())
 		}
 	}
+	s.forget()
 	return s.found(hidden, now)
 }
 
 // look judges one process by its name, and remembers it if it matters. The error says why one that would matter could not
 // be judged.
 func (s *Scanner) look(name string, now flannel.Time) error {
-	var buf [32]byte
-	comm, err := s.fs.read(name+"/comm", buf[:])
-	if err != nil || len(comm) == 0 {
-		return nil // ended, or hidden: view tells
-	}
-	role := roleOf(comm[:len(comm)-1])
-	if role == none {
-		return nil
-	}
 	pid, err := strconv.Atoi(name)
-	if err != nil {
+	if err != nil || s.bypass(pid) {
 		return nil
 	}
+	var buf [32]byte
+	role := roleOf(s.fs.comm(name, buf[:]))
+	if role == none {
+		s.bystanders[pid] = bystander{looks: s.bystanders[pid].looks + 1, round: s.round}
+		return nil
+	}
+	delete(s.bystanders, pid)
 	st, err := s.fs.stat(pid)
 	if err != nil || st.dead() {
 		return nil
@@ -93,6 +114,26 @@ func (s *Scanner) look(name string, now flannel.Time) error {
 	return nil
 }
 
+// bypass tells whether a process is a bystander of old that need not be looked at in this round.
+func (s *Scanner) bypass(pid int) bool {
+	b, ok := s.bystanders[pid]
+	if !ok || b.looks < youngLooks || (pid+s.round)%oldRounds == 0 {
+		return false
+	}
+	b.round = s.round
+	s.bystanders[pid] = b
+	return true
+}
+
+// forget drops the bystanders that are gone.
+func (s *Scanner) forget() {
+	for pid, b := range s.bystanders {
+		if b.round != s.round {
+			delete(s.bystanders, pid)
+		}
+	}
+}
+
 // meet reads everything about a process that is seen for the first time.
 func (s *Scanner) meet(pid int, st stat, role role, now flannel.Time) (*process, error) {
 	ns, err := s.fs.link(strconv.Itoa(pid) + "/ns/net")
@@ -109,6 +150,9 @@ func (s *Scanner) meet(pid int, st stat, role role, now flannel.Time) (*process,
 	p.Process, err = s.describe(pid, st, now)
 	if err != nil {
 		return nil, err
+	}
+	if len(p.Cmdline) == 0 {
+		p.stat.start = unsettled
 	}
 	p.ok = true
 	if role == runs {
@@ -139,7 +183,7 @@ func (s *Scanner) describe(pid int, st stat, now flannel.Time) (diagnose.Process
 // found sums up, and forgets the processes that were not seen this time.
 func (s *Scanner) found(hidden []string, now flannel.Time) Found {
 	f := Found{Flannel: flannel.Know([]diagnose.Process(nil), s.fs.name, now)}
-	node := false
+	s.node = false
 	for pid, p := range s.known {
 		if !p.seen {
 			delete(s.known, pid)
@@ -151,7 +195,7 @@ func (s *Scanner) found(hidden []string, now flannel.Time) Found {
 		case p.role == runs:
 			f.Flannel.Value = append(f.Flannel.Value, p.Process)
 		default:
-			node = node || p.role == manages
+			s.node = s.node || p.role == manages
 			f.Near = append(f.Near, p.Process)
 		}
 	}
@@ -161,7 +205,7 @@ func (s *Scanner) found(hidden []string, now flannel.Time) Found {
 		return f
 	}
 	// A kubelet or container runtime in view means that this /proc is the node's, whatever its PID namespace.
-	if len(hidden) == 0 && s.view.hides != "" && !node {
+	if len(hidden) == 0 && s.view.hides != "" && !s.node {
 		hidden = []string{s.view.hides}
 	}
 	if len(hidden) > 0 {

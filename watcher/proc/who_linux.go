@@ -41,7 +41,10 @@ func (a *Asker) Who(w incident.Who, at flannel.Time) incident.Who {
 		w.Comm = p.comm
 	}
 	o.Cmdline = incident.Fact[[]string]{Value: p.cmdline, Certainty: p.certainty, How: p.how}
-	if p.cmdline == nil {
+	switch {
+	case p.cmdline == nil && p.running:
+		o.Cmdline.Certainty, o.Cmdline.How = "", "it shows no command line"
+	case p.cmdline == nil:
 		o.Cmdline.Certainty, o.Cmdline.How = "", "it had ended before its command line could be read"
 	}
 	o.Parents, o.Container = a.parents(p, at.Boot)

@@ -11,6 +11,12 @@ import (
 	"flanwatch/watcher/lab"
 )
 
+// Main is the TestMain of a package whose tests start programs of the lab.
+func Main(m *testing.M) {
+	lab.Child()
+	os.Exit(m.Run())
+}
+
 // RequireRoot ends the test unless it runs as root.
 func RequireRoot(t testing.TB) {
 	t.Helper()

@@ -1,0 +1,34 @@
+# `make help` lists the targets.
+export GOFLAGS =
+
+# The nested module holds tests that run Flannel's own code, which flanwatch itself must not depend on.
+NESTED = watcher/lab/upstream
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build the static binary ./flanwatch
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o flanwatch .
+
+.PHONY: packages
+packages: ## install the Debian packages that the tests need (as root)
+	@sh scripts/packages.sh
+
+.PHONY: test
+test: packages ## run all tests with the race detector
+	go test -race -timeout 30m ./...
+	@for m in $(NESTED); do echo "tests of $$m"; (cd $$m && go test -race ./...) || exit 1; done
+
+.PHONY: lint
+lint: ## vet, gofumpt, staticcheck, govulncheck
+	@sh scripts/lint.sh
+
+.PHONY: cover
+cover: ## coverage of each package
+	go test -cover ./...
+
+.PHONY: bench
+bench: ## benchmarks beside the programs people use today (as root)
+	go test -run '^$$' -bench . -benchtime 200x ./...

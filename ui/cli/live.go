@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"flanwatch/flannel"
+	"flanwatch/ui"
+	"flanwatch/watcher/incident"
+)
+
+// Frames are drawn once a second at rest, and sooner when something happened, though never more often than a person can
+// follow.
+const (
+	frameAtRest = time.Second
+	frameAtOnce = time.Second / 15
+)
+
+// live folds a stream of observations and leaves pictures of it in the screen's mailbox. The stream never waits for the
+// screen.
+type live struct {
+	mu        sync.Mutex
+	state     *incident.State
+	revisions map[flannel.Backend]uint64
+	news      chan struct{}
+}
+
+func newLive() *live {
+	return &live{state: incident.NewState(), revisions: map[flannel.Backend]uint64{}, news: make(chan struct{}, 1)}
+}
+
+// observe is the sink of the watcher.
+func (l *live) observe(o *incident.Observation) {
+	l.mu.Lock()
+	l.state.Apply(o)
+	news := l.isNews(o)
+	l.mu.Unlock()
+	if !news {
+		return
+	}
+	select {
+	case l.news <- struct{}{}:
+	default:
+	}
+}
+
+// isNews tells whether an observation is worth a picture at once: anything but counters.
+func (l *live) isNews(o *incident.Observation) bool {
+	if o.Rules == nil {
+		return true
+	}
+	b, revision := o.Rules.Backend, o.Rules.Ruleset.Value.Revision
+	if l.revisions[b] == revision && revision != 0 {
+		return false
+	}
+	l.revisions[b] = revision
+	return true
+}
+
+func (l *live) view(now flannel.Time) *incident.View {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.state.View(now)
+}
+
+// frames puts pictures into the mailbox until the context ends.
+func (l *live) frames(ctx context.Context, now func() flannel.Time, box *ui.Mailbox) {
+	rest := time.NewTicker(frameAtRest)
+	defer rest.Stop()
+	for {
+		box.Put(l.view(now()))
+		select {
+		case <-ctx.Done():
+			return
+		case <-rest.C:
+		case <-l.news:
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(frameAtOnce):
+			}
+		}
+	}
+}

@@ -1,0 +1,37 @@
+//go:build !linux
+
+package cli
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"flanwatch/watcher/incident"
+)
+
+// errLinux is what every command says that needs the kernel of a node.
+var errLinux = errors.New("only Linux has a packet filter to look at")
+
+// PlayPart does nothing where there is no lab.
+func PlayPart() {}
+
+func newWatch(*options, Streams) *cobra.Command {
+	return onlyLinux("watch", "Show Flannel's chains live (Linux only)")
+}
+
+func newDemo(*options, Streams) *cobra.Command {
+	return onlyLinux("demo", "Show the screen on a throwaway node (Linux only)")
+}
+
+func onlyLinux(use, short string) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Short: short,
+		RunE: func(*cobra.Command, []string) error { return exit(ExitUnreadable, errLinux) },
+	}
+}
+
+func look(context.Context, *options) (*incident.View, error) {
+	return nil, exit(ExitUnreadable, errLinux)
+}

@@ -1,0 +1,126 @@
+package cli
+
+import (
+	"net/netip"
+	"time"
+
+	"flanwatch/flannel"
+	"flanwatch/watcher/diagnose"
+	"flanwatch/watcher/incident"
+)
+
+// checkSchema names the form of check's JSON; a change that breaks readers changes the number.
+const checkSchema = "flanwatch.check/v1"
+
+// report is what check prints: the same value as text and as JSON.
+type report struct {
+	Schema     string             `json:"schema"`
+	Time       time.Time          `json:"time"`
+	Node       nodeReport         `json:"node"`
+	Flannel    diagnose.Flannel   `json:"flannel"`
+	Chains     []chainReport      `json:"chains"`
+	Findings   []diagnose.Finding `json:"findings"`
+	Unreadable []unreadable       `json:"unreadable"`
+}
+
+type nodeReport struct {
+	Networks   []netip.Prefix   `json:"networks"`
+	Subnets    []netip.Prefix   `json:"subnets"`
+	IPMasq     *bool            `json:"ipMasq"` // null where unknown
+	Source     string           `json:"source"`
+	AgeSeconds *int64           `json:"ageSeconds"` // null where unknown
+	Others     []flannel.Source `json:"others"`
+}
+
+type chainReport struct {
+	flannel.ChainID
+	State flannel.ChainState `json:"state"`
+	Hook  flannel.Hook       `json:"hook"`
+	Rules []ruleReport       `json:"rules"`
+}
+
+type ruleReport struct {
+	Text    string             `json:"text"`
+	Status  flannel.RuleStatus `json:"status"`
+	Packets *uint64            `json:"packets"` // null where the rule has no counter, or is not there
+	Bytes   *uint64            `json:"bytes"`
+}
+
+type unreadable struct {
+	What string `json:"what"`
+	Why  string `json:"why"`
+}
+
+// newReport turns a picture of the state into a report.
+func newReport(v *incident.View) report {
+	r := report{
+		Schema: checkSchema, Time: v.Now.Wall.UTC(), Node: newNodeReport(v), Flannel: v.Flannel,
+		Chains: []chainReport{}, Findings: v.Findings, Unreadable: []unreadable{},
+	}
+	if r.Findings == nil {
+		r.Findings = []diagnose.Finding{}
+	}
+	for _, c := range v.Chains {
+		r.Chains = append(r.Chains, newChainReport(c))
+	}
+	for _, b := range v.Backends {
+		if b.State == flannel.Unreadable {
+			r.Unreadable = append(r.Unreadable, unreadable{b.Backend.String(), b.Why})
+		}
+	}
+	for _, f := range v.Faults {
+		r.Unreadable = append(r.Unreadable, unreadable{f.Reader, f.Why})
+	}
+	return r
+}
+
+func newNodeReport(v *incident.View) nodeReport {
+	n := nodeReport{
+		Networks: v.Node.Networks.Value, Subnets: v.Node.Subnets.Value,
+		Source: v.Node.Networks.Source, Others: v.Node.Others,
+	}
+	if n.Networks == nil {
+		n.Networks = []netip.Prefix{}
+	}
+	if n.Subnets == nil {
+		n.Subnets = []netip.Prefix{}
+	}
+	if n.Others == nil {
+		n.Others = []flannel.Source{}
+	}
+	if masq, ok := v.Node.IPMasq.Get(); ok {
+		n.IPMasq = &masq
+	}
+	if !v.Node.Written.IsZero() {
+		age := int64(v.Now.Wall.Sub(v.Node.Written).Seconds())
+		n.AgeSeconds = &age
+	}
+	return n
+}
+
+func newChainReport(c incident.ChainView) chainReport {
+	r := chainReport{ChainID: c.ID, State: c.State, Hook: c.Hook, Rules: []ruleReport{}}
+	for i := range c.Rules {
+		rule := &c.Rules[i]
+		line := ruleReport{Text: rule.Rule.Text(c.ID.Backend, c.ID.Family), Status: rule.Status}
+		if rule.Counted && rule.Found > 0 {
+			counter := rule.Counter
+			line.Packets, line.Bytes = &counter.Packets, &counter.Bytes
+		}
+		r.Rules = append(r.Rules, line)
+	}
+	return r
+}
+
+// code is the exit code of the report: a finding outranks a missing reading, which outranks health.
+func (r report) code() int {
+	for _, f := range r.Findings {
+		if f.Severity != diagnose.Info {
+			return ExitFinding
+		}
+	}
+	if len(r.Unreadable) > 0 {
+		return ExitUnreadable
+	}
+	return ExitOK
+}

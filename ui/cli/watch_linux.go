@@ -1,0 +1,170 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/charmbracelet/x/term"
+	"github.com/spf13/cobra"
+
+	"flanwatch/flannel"
+	"flanwatch/ui"
+	"flanwatch/watcher"
+	"flanwatch/watcher/diagnose"
+	"flanwatch/watcher/incident"
+)
+
+func newWatch(o *options, std Streams) *cobra.Command {
+	return &cobra.Command{
+		Use:   "watch",
+		Short: "Show Flannel's chains live (the default command)",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return watch(cmd.Context(), o, std, ui.Options{})
+		},
+	}
+}
+
+// watch opens a watcher and shows what it sees, on a screen or as lines.
+func watch(ctx context.Context, o *options, std Streams, screen ui.Options) error {
+	if o.output == "json" {
+		return exit(ExitUsage, errors.New("watch has no JSON output; use check -o json"))
+	}
+	w, err := watcher.Open(o.watcher())
+	if err != nil {
+		return exit(ExitUnreadable, err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	l := newLive()
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx, l.observe) }()
+	go func() {
+		time.Sleep(time.Second) // everything has been read once
+		if o := elsewhere(w, l.view(w.Now()), o.netns); o != nil {
+			l.observe(o)
+		}
+	}()
+
+	if o.onScreen(std) {
+		screen.Mailbox = ui.NewMailbox()
+		screen.Interval, screen.SetInterval = w.Interval(), w.SetInterval
+		screen.Theme, screen.ASCII = ui.Theme(o.theme), o.ascii
+		go l.frames(ctx, w.Now, screen.Mailbox)
+		return runScreen(ctx, screen, std.Out)
+	}
+	return lines(ctx, l, w.Now, w.Interval(), std.Out)
+}
+
+func (o *options) watcher() watcher.Options {
+	return watcher.Options{
+		NetNS: o.netns, Root: o.root, State: o.state, Interval: time.Duration(o.interval),
+		Networks: o.networks, Subnets: o.subnets,
+	}
+}
+
+// onScreen tells whether to draw: on a terminal that can, unless lines were asked for.
+func (o *options) onScreen(std Streams) bool {
+	if o.output == "text" {
+		return false
+	}
+	out, isFile := std.Out.(*os.File)
+	in, inFile := std.In.(*os.File)
+	return isFile && inFile && term.IsTerminal(out.Fd()) && term.IsTerminal(in.Fd()) && ui.Suits(os.Environ())
+}
+
+func runScreen(ctx context.Context, o ui.Options, out io.Writer) error {
+	last, err := ui.Run(ctx, o)
+	var s *ui.SignalError
+	switch {
+	case errors.As(err, &s):
+		return exit(s.Code(), nil)
+	case err != nil:
+		return exit(ExitUnreadable, err)
+	}
+	_, err = io.WriteString(out, last)
+	return err
+}
+
+// lines prints events and the state at every interval until a signal comes or nobody reads any more.
+func lines(ctx context.Context, l *live, now func() flannel.Time, every time.Duration, out io.Writer) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	var writer ui.Lines
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case <-l.news:
+		}
+		for _, line := range writer.Next(l.view(now())) {
+			if _, err := fmt.Fprintln(out, line); err != nil {
+				return exit(ExitUnreadable, fmt.Errorf("write: %w", err))
+			}
+		}
+	}
+}
+
+// Second look of check: a chain that is empty while Flannel runs may be in the middle of a restart.
+const secondLook = 2 * time.Second
+
+// look reads everything once. Where a chain is empty and Flannel runs it looks again, and reports what is still there.
+func look(ctx context.Context, o *options) (*incident.View, error) {
+	w, err := watcher.Open(o.watcher())
+	if err != nil {
+		return nil, exit(ExitUnreadable, err)
+	}
+	defer w.Close()
+	state := incident.NewState()
+	w.Once(state.Apply)
+	view := state.View(w.Now())
+	if o := elsewhere(w, view, o.netns); o != nil {
+		state.Apply(o)
+		return state.View(w.Now()), nil
+	}
+	if !mayHeal(view) {
+		return view, nil
+	}
+	select {
+	case <-time.After(secondLook):
+	case <-ctx.Done():
+		return nil, exit(ExitUnreadable, ctx.Err())
+	}
+	w.Once(state.Apply)
+	return state.View(w.Now()), nil
+}
+
+// elsewhere says so where nothing of Flannel is found, nobody named a namespace, and this one is evidently not the node's:
+// an empty packet filter proves nothing then.
+func elsewhere(w *watcher.Watcher, v *incident.View, netns string) *incident.Observation {
+	if netns != "" || v.Flannel.State != diagnose.FlannelAbsent {
+		return nil
+	}
+	reason := w.Elsewhere()
+	if reason == "" {
+		return nil
+	}
+	why := "not the node's network namespace (" + reason + "): run on the host network, or name the namespace with --netns"
+	return &incident.Observation{Time: w.Now(), Fault: &incident.Fault{Reader: "namespace", Why: why}}
+}
+
+func mayHeal(v *incident.View) bool {
+	if v.Flannel.State != diagnose.FlannelLive && v.Flannel.State != diagnose.FlannelStarting {
+		return false
+	}
+	for _, f := range v.Findings {
+		if f.ID == "chain-empty" {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,176 @@
+package incident
+
+import (
+	"slices"
+	"time"
+
+	"flanwatch/flannel"
+	"flanwatch/watcher/diagnose"
+)
+
+const (
+	maxIncidents = 1000
+	maxPerCause  = 64 // spells of one incident
+	// oneCause is how close to each other spells of several chains begin if one cause hit them: a start of flanneld
+	// empties and fills its four chains in turn, each some 0.1 s, beside very large legacy tables some seconds.
+	oneCause = 2 * time.Second
+)
+
+// followSpells opens and closes spells by the verdict that was just reached.
+func (s *State) followSpells(at flannel.Time) {
+	for _, c := range s.sorted() {
+		state := c.diff.State
+		switch {
+		case !c.listed:
+			s.closeSpell(c, at, false)
+		case bad(state):
+			s.openSpell(c, at)
+			c.wasGood = false
+		case state == flannel.ChainLeftover:
+			s.closeSpell(c, at, false)
+		case state != flannel.ChainUnreadable:
+			s.closeSpell(c, at, true)
+			c.wasGood = true
+		}
+	}
+}
+
+// bad tells whether a chain in the state does less than Flannel wants of it.
+func bad(state flannel.ChainState) bool {
+	switch state {
+	case flannel.ChainEmpty, flannel.ChainAbsent, flannel.ChainUnreferenced, flannel.ChainPartial, flannel.ChainShadowed:
+		return true
+	}
+	return false
+}
+
+// openSpell begins a spell, in the incident of the same cause if there is one. A chain that has not been good while we
+// watched counts only where Flannel is known to run.
+func (s *State) openSpell(c *chain, at flannel.Time) {
+	if inc := s.incident(c.spell); inc != nil {
+		if facts := inc.facts.and(s.circumstancesOf(c)); facts != inc.facts {
+			inc.facts = facts
+			s.reconsider(inc)
+		}
+		return
+	}
+	if !c.wasGood && !runs(s.verdict.Flannel.State) {
+		return
+	}
+	gen := s.generation(c.id.Backend)
+	i := s.sameCause(c.id, gen, at)
+	if i < 0 {
+		i = s.newIncident(c, gen, at)
+	}
+	inc := &s.incidents[i]
+	if len(inc.Spells) >= maxPerCause {
+		return
+	}
+	c.spell = inc.Number
+	inc.Open, inc.Complete, inc.touched = true, false, at
+	inc.Spells = append(slices.Clip(inc.Spells), Spell{
+		Chain: c.id, State: c.diff.State, From: at, Open: true, Lost: c.diff.Wanted - c.diff.Found,
+	})
+	inc.facts = inc.facts.and(s.circumstancesOf(c))
+	s.reconsider(inc)
+}
+
+func runs(f diagnose.FlannelState) bool {
+	return f == diagnose.FlannelLive || f == diagnose.FlannelStarting || f == diagnose.FlannelCrashing
+}
+
+// sameCause finds the incident that a new spell of a chain belongs to, -1 if it is a new one: it began in the same commit,
+// or in the same two seconds without having gone through the same chain before.
+func (s *State) sameCause(id flannel.ChainID, gen uint32, at flannel.Time) int {
+	for i := len(s.incidents) - 1; i >= max(0, len(s.incidents)-8); i-- {
+		inc := &s.incidents[i]
+		again := slices.ContainsFunc(inc.Spells, func(sp Spell) bool { return sp.Chain == id })
+		switch {
+		case gen != 0 && inc.Generation == gen && oneSequence(inc.Spells[0].Chain.Backend, id.Backend):
+			return i
+		case at.Sub(inc.touched) > oneCause:
+		case inc.Open, !again:
+			return i
+		}
+	}
+	return -1
+}
+
+func (s *State) newIncident(c *chain, gen uint32, at flannel.Time) int {
+	if len(s.incidents) >= maxIncidents {
+		s.incidents = slices.Delete(s.incidents, 0, maxIncidents/4)
+	}
+	s.incidentsSeen++
+	inc := Incident{Number: s.incidentsSeen, Start: at, Before: !c.wasGood, By: s.author, Generation: gen, touched: at}
+	for _, p := range s.facts.Node.Subnets.Value {
+		inc.subnets = append(inc.subnets, p.String())
+	}
+	s.incidents = append(s.incidents, inc)
+	return len(s.incidents) - 1
+}
+
+// closeSpell ends the spell of a chain, and the incident with its last one.
+func (s *State) closeSpell(c *chain, at flannel.Time, good bool) {
+	number := c.spell
+	c.spell = 0
+	inc := s.incident(number)
+	if number == 0 || inc == nil {
+		return
+	}
+	inc.Spells = slices.Clone(inc.Spells)
+	open, complete := false, good
+	for i := range inc.Spells {
+		sp := &inc.Spells[i]
+		if sp.Chain == c.id && sp.Open {
+			sp.Open, sp.To = false, at
+		}
+		open = open || sp.Open
+	}
+	inc.touched = at
+	if good {
+		inc.RecoveredBy = s.author
+	} else {
+		inc.facts.residue = inc.facts.residue || s.switched(c.id)
+		inc.unrecovered = true
+	}
+	if !open {
+		inc.Open, inc.End, inc.Complete = false, at, complete && !inc.unrecovered
+	}
+	s.reconsider(inc)
+}
+
+func (s *State) incident(number int) *Incident {
+	for i := len(s.incidents) - 1; i >= 0; i-- {
+		if s.incidents[i].Number == number {
+			return &s.incidents[i]
+		}
+	}
+	return nil
+}
+
+// verify notes that a read of the backend showed what announcements had said: the rules are back.
+func (s *State) verify(b *backend, at flannel.Time) {
+	for i := max(0, len(s.incidents)-8); i < len(s.incidents); i++ {
+		inc := &s.incidents[i]
+		if !inc.Open && inc.Verified.IsZero() && inc.Complete && inc.Spells[0].Chain.Backend == b.name {
+			inc.Verified = at
+			s.incidentsChanged = true
+		}
+	}
+}
+
+// nameCulprit gives a late author to the incident that his event belongs to.
+func (s *State) nameCulprit(e Event) {
+	for i := max(0, len(s.incidents)-8); i < len(s.incidents); i++ {
+		inc := &s.incidents[i]
+		switch {
+		case inc.By == nil && inc.Start == e.Time:
+			inc.By = e.Who
+		case inc.RecoveredBy == nil && !inc.Open && inc.End == e.Time:
+			inc.RecoveredBy = e.Who
+		default:
+			continue
+		}
+		s.reconsider(inc)
+	}
+}

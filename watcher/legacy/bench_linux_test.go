@@ -1,0 +1,76 @@
+package legacy_test
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"flanwatch/watcher/lab/labtest"
+)
+
+// services makes rules of the shape of kube-proxy's, n of them, for iptables-restore.
+func services(n int) string {
+	var chains, rules strings.Builder
+	chains.WriteString("*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-POSTROUTING - [0:0]\n")
+	rules.WriteString("-A PREROUTING -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES\n" +
+		"-A POSTROUTING -m comment --comment \"kubernetes postrouting rules\" -j KUBE-POSTROUTING\n")
+	for i := 0; 3*i < n; i++ {
+		svc, sep := fmt.Sprintf("KUBE-SVC-%08X", i), fmt.Sprintf("KUBE-SEP-%08X", i)
+		fmt.Fprintf(&chains, ":%s - [0:0]\n:%s - [0:0]\n", svc, sep)
+		fmt.Fprintf(&rules, "-A KUBE-SERVICES -d 10.96.%d.%d/32 -p tcp -m comment --comment \"ns/svc-%d:http cluster IP\" -m tcp --dport 80 -j %s\n",
+			i/256%256, i%256, i, svc)
+		fmt.Fprintf(&rules, "-A %s -m comment --comment \"ns/svc-%d:http\" -j %s\n", svc, i, sep)
+		fmt.Fprintf(&rules, "-A %s -p tcp -m comment --comment \"ns/svc-%d:http\" -m tcp -j DNAT --to-destination 10.244.%d.%d:8080\n",
+			sep, i, i/256%256, i%256)
+	}
+	return chains.String() + rules.String() + "COMMIT\n"
+}
+
+// cpuTime is what this process and its children have used.
+func cpuTime() time.Duration {
+	var sum time.Duration
+	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
+		var u unix.Rusage
+		if unix.Getrusage(who, &u) == nil {
+			sum += time.Duration(u.Utime.Nano() + u.Stime.Nano())
+		}
+	}
+	return sum
+}
+
+// BenchmarkReadBesideOtherRules compares a whole Read (all chains, both families) with one listing of one chain by
+// iptables-legacy, by the CPU time of both with their children.
+func BenchmarkReadBesideOtherRules(b *testing.B) {
+	labtest.RequireTools(b, "iptables-legacy", "iptables-legacy-restore")
+	for _, others := range []int{10, 1_000, 10_000, 50_000} {
+		b.Run(fmt.Sprint(others), func(b *testing.B) {
+			n := labtest.New(b)
+			n.Feed(flannel4, "iptables-legacy-restore", "--noflush")
+			n.Feed(services(others), "iptables-legacy-restore", "--noflush")
+			r := open(b, n)
+			read(b, r)
+			b.ReportAllocs()
+			start := cpuTime()
+			for b.Loop() {
+				read(b, r)
+			}
+			ours := (cpuTime() - start) / time.Duration(b.N)
+			start = cpuTime()
+			const times = 5
+			for range times {
+				cmd := exec.Command("iptables-legacy", "-t", "nat", "-L", "FLANNEL-POSTRTG", "-nvx")
+				if _, err := n.Output(cmd); err != nil {
+					b.Fatal(err)
+				}
+			}
+			tool := (cpuTime() - start) / times
+			b.ReportMetric(float64(ours.Nanoseconds())/1e3, "CPU-µs/read")
+			b.ReportMetric(float64(tool.Nanoseconds())/1e3, "CPU-µs/iptables-L")
+			b.ReportMetric(float64(tool)/float64(ours), "×less")
+		})
+	}
+}

@@ -1,0 +1,205 @@
+package watcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"flanwatch/flannel"
+	"flanwatch/watcher/incident"
+	"flanwatch/watcher/legacy"
+	"flanwatch/watcher/nft"
+)
+
+// Sink takes observations, one at a time and in the order in which they were made. It must not keep what it is given.
+type Sink func(*incident.Observation)
+
+// hostInterval is how often the node's files, links and processes are looked at.
+const hostInterval = 2 * time.Second
+
+// Watcher reads one network namespace.
+type Watcher struct {
+	clock    clock
+	ns       *namespace
+	interval atomic.Int64 // time.Duration
+	kick     chan struct{}
+	nft      nftRules
+	legacy   legacyRules
+	host     *hostFacts
+	events   *nft.Events // set by the goroutine that listens; nobody else touches it before that has ended
+	root     string
+	gone     bool // the namespace was reported as gone
+	deaf     bool // listening for commits was reported as failing
+}
+
+// Open prepares to watch. It opens nothing of the packet filter yet: what cannot be read is an observation, not an error.
+func Open(o Options) (*Watcher, error) {
+	ns, err := openNamespace(o.NetNS)
+	if err != nil {
+		return nil, err
+	}
+	w := &Watcher{clock: newClock(), ns: ns, root: o.Root, kick: make(chan struct{}, 1)}
+	w.interval.Store(int64(o.Interval))
+	w.nft.open = func() (*nft.Reader, error) { return within(ns, nft.Open) }
+	w.legacy.open = func() (*legacy.Reader, error) { return within(ns, legacy.Open) }
+	if w.host, err = openHost(ns, o); err != nil {
+		return nil, errors.Join(err, ns.close())
+	}
+	return w, nil
+}
+
+// within opens something that belongs to a namespace.
+func within[T any](ns *namespace, open func() (T, error)) (v T, err error) {
+	errNS := ns.do(func() error {
+		v, err = open()
+		return nil
+	})
+	if errNS != nil {
+		return v, errNS
+	}
+	return v, err
+}
+
+// Now tells the time on the watcher's clocks.
+func (w *Watcher) Now() flannel.Time { return w.clock.now() }
+
+// Interval is the time between two readings of the counters.
+func (w *Watcher) Interval() time.Duration { return time.Duration(w.interval.Load()) }
+
+// SetInterval changes the time between two readings, from the next one on. It may be called at any time.
+func (w *Watcher) SetInterval(d time.Duration) {
+	w.interval.Store(int64(d))
+	select {
+	case w.kick <- struct{}{}:
+	default:
+	}
+}
+
+// Once reads everything once. The host comes first, because it says what rules to expect, and again, because rules can be
+// all that tells the networks.
+func (w *Watcher) Once(sink Sink) {
+	w.host.read(w.clock.now(), sink)
+	w.nft.read(w.clock.now, w.holding(sink))
+	w.legacy.read(w.clock.now, w.holding(sink))
+	w.host.read(w.clock.now(), sink)
+}
+
+// holding lets the host's reader see rules on their way.
+func (w *Watcher) holding(sink Sink) Sink {
+	return func(o *incident.Observation) {
+		if o.Rules != nil && o.Rules.Ruleset.State == flannel.Known {
+			w.host.hold(&o.Rules.Ruleset.Value)
+		}
+		sink(o)
+	}
+}
+
+// Elsewhere tells why the watched namespace is evidently not the node's, "" if there is no sign of it. Where nothing of
+// Flannel is found, that is the likelier explanation.
+func (w *Watcher) Elsewhere() string {
+	reason, _ := within(w.ns, func() (string, error) {
+		reason, _ := w.host.scan.Elsewhere(w.host.links)
+		return reason, nil
+	})
+	return reason
+}
+
+// Run reads until the context ends: counters at every interval, changes as they are announced.
+func (w *Watcher) Run(ctx context.Context, sink Sink) error {
+	var listeners sync.WaitGroup
+	ctx, cancel := context.WithCancel(ctx)
+	defer listeners.Wait()
+	defer cancel()
+	commits := make(chan announced, 256)
+	locks := make(chan legacy.LockEvent, 64)
+	listeners.Go(func() { w.hearCommits(ctx, commits) })
+	listeners.Go(func() { w.hearLocks(ctx, locks) })
+
+	w.Once(sink)
+	sink = w.holding(sink)
+	start := time.Now()
+	nextNft, nextLegacy, nextHost := start, start, start.Add(hostInterval)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		timer.Reset(time.Until(earliest(nextNft, nextLegacy, nextHost)))
+		select {
+		case <-ctx.Done():
+			return nil
+		case c := <-commits:
+			w.commit(c, sink)
+		case <-locks:
+			if w.legacy.affordable(w.clock.now()) {
+				w.legacy.read(w.clock.now, sink)
+				nextLegacy = time.Now().Add(w.legacy.interval(w.Interval()))
+			}
+		case <-w.kick:
+			nextNft, nextLegacy = time.Now(), time.Now()
+		case <-timer.C:
+		}
+		now := time.Now()
+		if !now.Before(nextHost) {
+			w.host.read(w.clock.now(), sink)
+			w.checkNamespace(sink)
+			nextHost = now.Add(hostInterval)
+		}
+		if !now.Before(nextNft) {
+			w.nft.read(w.clock.now, sink)
+			nextNft = next(nextNft, now, w.Interval())
+		}
+		if !now.Before(nextLegacy) {
+			w.legacy.read(w.clock.now, sink)
+			nextLegacy = next(nextLegacy, now, w.legacy.interval(w.Interval()))
+		}
+	}
+}
+
+// next keeps readings on a steady beat, and drops beats that were missed.
+func next(due, now time.Time, every time.Duration) time.Time {
+	if due = due.Add(every); due.After(now) {
+		return due
+	}
+	return now.Add(every)
+}
+
+func earliest(first time.Time, others ...time.Time) time.Time {
+	for _, t := range others {
+		if t.Before(first) {
+			first = t
+		}
+	}
+	return first
+}
+
+// checkNamespace reports, once, that the namespace was deleted, or is back.
+func (w *Watcher) checkNamespace(sink Sink) {
+	why := w.ns.gone()
+	if (why != "") == w.gone {
+		return
+	}
+	w.gone = why != ""
+	sink(&incident.Observation{Time: w.clock.now(), Fault: &incident.Fault{Reader: "namespace", Why: why}})
+}
+
+// Close frees what Open and Run opened. Closing a netlink socket can wait for seconds behind a large commit of somebody
+// else, so a program that ends anyway had better just end.
+func (w *Watcher) Close() error {
+	var errs []error
+	if w.nft.reader != nil {
+		errs = append(errs, w.nft.reader.Close())
+	}
+	if w.legacy.reader != nil {
+		errs = append(errs, w.legacy.reader.Close())
+	}
+	if w.events != nil {
+		errs = append(errs, w.events.Close())
+	}
+	errs = append(errs, w.host.close(), w.ns.close())
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("close watcher: %w", err)
+	}
+	return nil
+}
