@@ -102,10 +102,12 @@ func (s *State) bookChain(rs *flannel.Ruleset, ch ChainChange) bool {
 		return true
 	}
 	if ch.Created {
-		if c.ID.Backend == flannel.Nftables {
-			return false // what the kernel calls it for is not in the announcement
+		// What the kernel calls a base chain for is not in the announcement: it will be what it was.
+		base := s.bases[c.ID]
+		if base == nil && (c.ID.Backend == flannel.Nftables || !own(c.ID)) {
+			return false
 		}
-		*c = flannel.Chain{ID: c.ID, Present: true}
+		*c = flannel.Chain{ID: c.ID, Present: true, Base: base}
 	}
 	if !ch.Created {
 		for _, r := range ch.Removed {
@@ -131,9 +133,12 @@ func (s *State) bookChain(rs *flannel.Ruleset, ch ChainChange) bool {
 	return ch.Rules < 0 || ch.Rules == len(c.Entries)
 }
 
-// remember keeps the text of every rule, to know it again when only its hash is announced.
+// remember keeps the text of every rule, to know it again when only its hash is announced, and the place of base chains.
 func (s *State) remember(rs *flannel.Ruleset) {
 	for i := range rs.Chains {
+		if c := &rs.Chains[i]; c.Base != nil && len(s.bases) < maxChains {
+			s.bases[c.ID] = c.Base
+		}
 		for _, e := range rs.Chains[i].Entries {
 			if len(s.bodies) >= maxBodies {
 				clear(s.bodies)
