@@ -185,17 +185,6 @@ func parseHidepid(mountinfo []byte, dir string) string {
 	return value
 }
 
-// linkNames takes the names out of /proc/net/dev, whose figures change all the time.
-func linkNames(dev []byte) []byte {
-	var names []byte
-	for line := range bytes.Lines(dev) {
-		if name, _, ok := bytes.Cut(line, []byte(":")); ok {
-			names = append(append(names, bytes.TrimSpace(name)...), '\n')
-		}
-	}
-	return names
-}
-
 // parseInodes takes the last column, the inode of each socket, out of /proc/PID/net/netlink.
 func parseInodes(table []byte) (map[uint64]bool, error) {
 	inodes := map[uint64]bool{}

@@ -248,7 +248,6 @@ func FuzzParsers(f *testing.F) {
 		_, _ = parseNSpid(b)
 		_ = parseHidepid(b, "/proc")
 		_ = packageVersion(b, "P", "V", "iptables")
-		_ = linkNames(b)
 		_, _ = parseInodes(b)
 	})
 }
