@@ -6,7 +6,7 @@ import (
 	"flanwatch/flannel"
 )
 
-// Elsewhere tells whether the calling thread's network namespace, which the scanner and links look at, is evidently not
+// Elsewhere tells whether the network namespace, in which the links must have been opened too, is evidently not
 // the node's: there an empty ruleset proves nothing. The reason is one clause. It says false where nothing tells.
 func (s *Scanner) Elsewhere(links *LinkReader) (reason string, elsewhere bool) {
 	if s.node {
