@@ -19,7 +19,7 @@ func (s *State) note(e Event) {
 
 // noteChange tells how a chain changed, the gravest thing first.
 func (s *State) noteChange(c *chain, was, is shape, n news) {
-	gen := s.generation(c.id.Backend)
+	gen := n.generation
 	add := func(kind EventKind, sev diagnose.Severity, text string) {
 		s.note(Event{Time: n.at, Kind: kind, Severity: sev, Chain: c.id, Text: text, Who: n.who, Generation: gen})
 	}

@@ -162,12 +162,13 @@ func (c circumstances) and(d circumstances) circumstances {
 func (s *State) othersLost(id flannel.ChainID) bool {
 	b := s.backend(id.Backend)
 	if !b.rules.HasTable(id.TableID()) {
-		return len(b.rules.Chains) > 0 || len(b.past) > 0
+		return true
 	}
 	base := baseOf(id)
-	was := b.past[base]
-	is := foreign(b.rules.Chain(base))
-	return was > 0 && is == 0
+	if c := b.rules.Chain(base); c != nil && !c.Present && s.bases[base] != nil {
+		return true
+	}
+	return b.past[base] > 0 && foreign(b.rules.Chain(base)) == 0
 }
 
 // foreign counts rules in a base chain that do not lead to Flannel's chains.
