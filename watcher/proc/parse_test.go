@@ -210,6 +210,19 @@ func TestToolVersion(t *testing.T) {
 	}
 }
 
+func TestInodes(t *testing.T) {
+	const head = "sk               Eth Pid        Groups   Rmem     Wmem     Dump  Locks    Drops    Inode\n"
+	got, err := parseInodes([]byte(head + "0 0 1 0 0 0 0 2 0 4711\n0 15 2 0 0 0 0 2 0 4712\n\n"))
+	if err != nil || len(got) != 2 || !got[4711] || !got[4712] || got[2] {
+		t.Errorf("parseInodes = %v, %v", got, err)
+	}
+	for _, text := range []string{"\n", "sk Eth Pid\n", head + "0 0 x\n"} {
+		if got, err := parseInodes([]byte(text)); err == nil {
+			t.Errorf("parseInodes(%q) = %v", text, got)
+		}
+	}
+}
+
 func FuzzParsers(f *testing.F) {
 	f.Add([]byte("42 (flanneld) S" + statTail))
 	f.Add([]byte("0::/kubepods/burstable/pod0f6d7a3c-1111-2222-3333-abcdefabcdef/" + id64 + "\n"))
@@ -235,6 +248,6 @@ func FuzzParsers(f *testing.F) {
 		_, _ = parseNSpid(b)
 		_ = parseHidepid(b, "/proc")
 		_ = packageVersion(b, "P", "V", "iptables")
-		_ = linkNames(b)
+		_, _ = parseInodes(b)
 	})
 }

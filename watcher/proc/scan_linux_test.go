@@ -180,6 +180,33 @@ func TestScanWithoutPtraceSaysSoAndCountsNothing(t *testing.T) {
 	}
 }
 
+func TestScanRecognizesItsNamespaceWithoutPtrace(t *testing.T) {
+	n, other := labtest.New(t), labtest.New(t)
+	pid := start(t, n, "flanneld", "--ip-masq")
+	start(t, other, "flanneld")
+	s := scannerOf(t, n)
+	without(t, n, unix.CAP_SYS_PTRACE, func() {
+		links, err := OpenLinks()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer links.Close()
+		s.Recognize(links)
+		if _, err := s.fs.link(fmt.Sprintf("%d/ns/net", pid)); !denied(err) {
+			t.Errorf("the namespace can be read: %v", err)
+		}
+		found := s.Scan(now())
+		if got := pidsOf(found.Flannel.Value); found.Flannel.State != flannel.Known || got != fmt.Sprintf("flanneld %d\n", pid) {
+			t.Errorf("found %+v", found.Flannel)
+			return
+		}
+		if p := found.Flannel.Value[0]; len(p.Cmdline) != 2 || p.Started.IsZero() {
+			t.Errorf("what can be told without the privilege: %+v", p)
+		}
+	})
+}
+
 func TestScanWithHiddenProcesses(t *testing.T) {
 	n := labtest.New(t)
 	start(t, n, "flanneld")

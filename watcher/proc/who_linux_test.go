@@ -312,7 +312,13 @@ func TestElsewhere(t *testing.T) {
 			if _, err := s.fs.link("1/ns/net"); !denied(err) {
 				t.Errorf("namespace of process 1: %v", err)
 			}
-			if same, err := s.withInit(); same || err != nil {
+			links, err := OpenLinks()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer links.Close()
+			if same, err := s.withInit(links); same || err != nil {
 				t.Errorf("withInit = %v, %v", same, err)
 			}
 		})
@@ -329,8 +335,13 @@ func TestElsewhere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		links, err := OpenLinks()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer links.Close()
 		s := New(procFS(t), ns)
-		if same, err := s.withInit(); !same || err != nil {
+		if same, err := s.withInit(links); !same || err != nil {
 			t.Errorf("withInit = %v, %v", same, err)
 		}
 	})
