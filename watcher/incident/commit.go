@@ -151,8 +151,11 @@ func (s *State) bookChain(rs *flannel.Ruleset, ch ChainChange) bool {
 	for _, r := range ch.Added {
 		e, known := s.bodies[r.Body]
 		at := 0
-		if r.After != 0 {
+		switch {
+		case r.After != 0:
 			at = 1 + slices.IndexFunc(c.Entries, func(e flannel.Entry) bool { return e.Handle == r.After })
+		case r.Last:
+			at = len(c.Entries)
 		}
 		if !known || r.After != 0 && at == 0 {
 			return false

@@ -24,6 +24,21 @@ var damages = []struct {
 		c := w.rules[nft].Chain(masq)
 		c.Entries = slices.Delete(slices.Clone(c.Entries), 2, 3)
 	}, []EventKind{EventChanged}, "v4 nat FLANNEL-POSTRTG changed, +0 −1 rule"},
+	{"two rules change places", func(w *world) {
+		c := w.rules[nft].Chain(masq)
+		c.Entries = slices.Clone(c.Entries)
+		w.handle++
+		moved := c.Entries[1]
+		moved.Handle = w.handle
+		c.Entries = slices.Insert(slices.Delete(c.Entries, 1, 2), 4, moved)
+	}, []EventKind{EventChanged}, "in another order"},
+	{"a rule becomes the first", func(w *world) {
+		c := w.rules[nft].Chain(masq)
+		again := c.Entries[3]
+		w.handle++
+		again.Handle = w.handle
+		c.Entries = append([]flannel.Entry{again}, c.Entries...)
+	}, []EventKind{EventChanged}, "changed, +1 −0 rules"},
 	{"the jump goes", func(w *world) { w.rules[nft].Chain(baseOf(masq)).Entries = nil }, []EventKind{EventHookLost},
 		"lost its jump"},
 	{"a second jump comes", func(w *world) {
