@@ -192,7 +192,7 @@ func (s *screen) helpfulKey(id flannel.ChainID) string {
 	if c := s.current(); c == nil || c.ID != id || s.page != pageDashboard || s.focus != panelChains {
 		return ""
 	}
-	return "↵ rules"
+	return "enter rules"
 }
 
 // calm is the line of a node where nothing asks for anybody.

@@ -257,7 +257,7 @@ func (s *screen) chainHead(c chainColumns) string {
 	if c.graph > 0 {
 		l.gap(2).put(roleDim, left("LAST "+period(seconds(c.graph*perTick)), c.graph))
 	}
-	return l.to(s.inner()-stateWidth).put(roleDim, "STATE").full()
+	return l.to(s.stateColumn(l.w)).put(roleDim, "STATE").full()
 }
 
 func (s *screen) chainLine(r chainRow, c chainColumns, selected bool) string {
@@ -290,10 +290,15 @@ func (s *screen) chainLine(r chainRow, c chainColumns, selected bool) string {
 		l.put(roleText, right(totalCell(r.ChainView), 8))
 	}
 	if c.graph > 0 {
-		l.gap(2).pieces(s.graph(r.ChainView, c.graph))
+		end := l.w + 2 + c.graph
+		l.gap(2).pieces(s.graph(r.ChainView, c.graph)).to(end)
 	}
-	return l.to(s.inner()-stateWidth).put(gradeRoles[r.grade], gradeSigns[r.grade]+" "+stateWord(r.State)).full()
+	return l.to(s.stateColumn(l.w)).put(gradeRoles[r.grade], gradeSigns[r.grade]+" "+stateWord(r.State)).full()
 }
+
+// stateColumn is where the state stands when a row has used so many columns: at the border, or near the graph where the
+// border is far away.
+func (s *screen) stateColumn(used int) int { return min(s.inner()-stateWidth, used+4) }
 
 func foundOf(c *incident.ChainView) string {
 	if c.State == flannel.ChainUnreadable {
