@@ -11,8 +11,10 @@ import (
 )
 
 func k3s(args ...string) Process {
-	return Process{PID: 900, Kind: ProcK3s, Comm: "k3s-server", Cmdline: append([]string{"/usr/local/bin/k3s"}, args...),
-		Started: now.Add(-time.Hour)}
+	return Process{
+		PID: 900, Kind: ProcK3s, Comm: "k3s-server", Cmdline: append([]string{"/usr/local/bin/k3s"}, args...),
+		Started: now.Add(-time.Hour),
+	}
 }
 
 func TestWhetherFlannelRunsIsDecidedFromEvidence(t *testing.T) {
