@@ -192,7 +192,7 @@ func (s *screen) helpfulKey(id flannel.ChainID) string {
 	if c := s.current(); c == nil || c.ID != id || s.page != pageDashboard || s.focus != panelChains {
 		return ""
 	}
-	return "↵ rules"
+	return "enter rules"
 }
 
 // calm is the line of a node where nothing asks for anybody.
@@ -221,7 +221,7 @@ func (s *screen) calm() headline {
 		h.text = "1 chain as Flannel wants it"
 	}
 	if e := lastChange(v.Events); e != nil {
-		h.text += " · last change " + strings.TrimSpace(moment(e.Time.Wall, v.Now.Wall, s.loc))
+		h.text += " · last change " + dayTime(e.Time.Wall, v.Now.Wall, s.loc)
 		if e.Who != nil {
 			h.text += " by " + whoText(e.Who)
 		}

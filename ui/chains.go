@@ -172,7 +172,7 @@ func (s *screen) chainColumns(rows []chainRow) chainColumns {
 	}
 	room := func() int {
 		fixed := 2 + c.backend + 4 + c.table + 1 + c.name + 1 + 5 + 2 + 8 + 1 + stateWidth
-		return s.inner() - fixed - on(c.hook, 7) - on(c.bits, 6) - on(c.total, 8) - 2
+		return s.inner() - fixed - on(c.hook, 6) - on(c.bits, 6) - on(c.total, 8) - 2
 	}
 	if room() < 20 {
 		c.total = false
@@ -245,7 +245,7 @@ func (s *screen) chainHead(c chainColumns) string {
 	}
 	l.put(roleDim, "FAM "+left("TABLE", c.table+1)+left("CHAIN", c.name+1)+"RULES")
 	if c.hook {
-		l.put(roleDim, right("HOOK", 7))
+		l.put(roleDim, right("HOOK", 6))
 	}
 	l.put(roleDim, right("RATE", 10))
 	if c.bits {
@@ -257,7 +257,7 @@ func (s *screen) chainHead(c chainColumns) string {
 	if c.graph > 0 {
 		l.gap(2).put(roleDim, left("LAST "+period(seconds(c.graph*perTick)), c.graph))
 	}
-	return l.to(s.inner()-stateWidth).put(roleDim, "STATE").full()
+	return l.to(s.stateColumn(l.w)).put(roleDim, "STATE").full()
 }
 
 func (s *screen) chainLine(r chainRow, c chainColumns, selected bool) string {
@@ -280,7 +280,7 @@ func (s *screen) chainLine(r chainRow, c chainColumns, selected bool) string {
 	}
 	l.put(found, right(foundOf(r.ChainView), 5))
 	if c.hook {
-		l.put(hookRole(r), right(hookText(r.ChainView), 7))
+		l.put(hookRole(r), right(hookText(r.ChainView), 6))
 	}
 	l.gap(2).pieces(rateCell(r.ChainView)...)
 	if c.bits {
@@ -290,10 +290,15 @@ func (s *screen) chainLine(r chainRow, c chainColumns, selected bool) string {
 		l.put(roleText, right(totalCell(r.ChainView), 8))
 	}
 	if c.graph > 0 {
-		l.gap(2).pieces(s.graph(r.ChainView, c.graph))
+		end := l.w + 2 + c.graph
+		l.gap(2).pieces(s.graph(r.ChainView, c.graph)).to(end)
 	}
-	return l.to(s.inner()-stateWidth).put(gradeRoles[r.grade], gradeSigns[r.grade]+" "+stateWord(r.State)).full()
+	return l.to(s.stateColumn(l.w)).put(gradeRoles[r.grade], gradeSigns[r.grade]+" "+stateWord(r.State)).full()
 }
+
+// stateColumn is where the state stands when a row has used so many columns: at the border, or near the graph where the
+// border is far away.
+func (s *screen) stateColumn(used int) int { return min(s.inner()-stateWidth, used+4) }
 
 func foundOf(c *incident.ChainView) string {
 	if c.State == flannel.ChainUnreadable {

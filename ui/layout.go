@@ -33,7 +33,7 @@ func (s *screen) layout() layout {
 	if s.view == nil {
 		return l
 	}
-	chains, rules := len(s.visible()), 1
+	chains, rules := max(len(s.visible()), 1), 1
 	if c := s.current(); c != nil {
 		rules = max(len(c.Rules), 1)
 	}

@@ -30,8 +30,7 @@ type model struct {
 	picture  string
 	drawn    time.Time
 	dirty    bool
-	draws    int // pictures made, for tests
-	ticking  bool
+	draws    int    // pictures made, for tests
 	lastKept string // the picture that Q leaves behind
 }
 

@@ -212,8 +212,9 @@ func (s *screen) eventLines(height int) []string {
 		first = window(len(list), height, at)
 	}
 	list = list[first:min(first+max(height, 0), len(list))]
-	who := 0
+	text, who := 0, 0
 	for _, e := range list {
+		text = max(text, width(s.eventText(e)))
 		who = max(who, min(width(whoText(e.Who)), 30))
 	}
 	out := make([]string, 0, len(list))
@@ -222,21 +223,20 @@ func (s *screen) eventLines(height int) []string {
 		if first+i == at {
 			l.ground = groundSelect
 		}
-		s.putEvent(l, e, who)
+		s.putEvent(l, e, text, who)
 		out = append(out, l.full())
 	}
 	return out
 }
 
-func (s *screen) putEvent(l *line, e *incident.Event, who int) {
+func (s *screen) putEvent(l *line, e *incident.Event, text, who int) {
 	sign, as := severitySign(e.Severity)
 	if e.Kind == incident.EventRefilled || e.Kind == incident.EventHookBack || e.Kind == incident.EventReadBack {
 		sign, as = signDone, roleGood
 	}
 	l.gap(1).put(roleDim, moment(e.Time.Wall, s.view.Now.Wall, s.loc)).gap(1).put(as, sign).gap(1)
-	room := l.max - l.w - who - 3
-	l.put(roleText, left(cut(s.eventText(e), room), room))
-	l.gap(2).put(roleWho, left(whoText(e.Who), who))
+	text = min(text, l.max-l.w-who-4)
+	l.put(roleText, left(s.eventText(e), text)).gap(3).put(roleWho, left(whoText(e.Who), who))
 }
 
 func (s *screen) eventText(e *incident.Event) string {

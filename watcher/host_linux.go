@@ -2,7 +2,6 @@ package watcher
 
 import (
 	"errors"
-	"os"
 	"reflect"
 
 	"flanwatch/flannel"
@@ -12,12 +11,16 @@ import (
 	"flanwatch/watcher/proc"
 )
 
-// hostFacts reads what the node tells apart from its packet filter: files, links, processes.
+// hostFacts reads what the node tells apart from its packet filter: files, links, routes, processes.
 type hostFacts struct {
 	files *host.Files
 	fs    *proc.FS
 	scan  *proc.Scanner
+	execs *proc.Execs // nil where starts of programs are not announced
+	asker *proc.Asker
 	links *proc.LinkReader
+	node  *host.Reader
+	held  map[flannel.Backend]*flannel.Ruleset // the last rules of each backend that told networks
 
 	last struct {
 		node  flannel.Node
@@ -27,7 +30,7 @@ type hostFacts struct {
 }
 
 func openHost(ns *namespace, o Options) (h *hostFacts, err error) {
-	h = &hostFacts{}
+	h = &hostFacts{held: map[flannel.Backend]*flannel.Ruleset{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, h.close())
@@ -44,13 +47,33 @@ func openHost(ns *namespace, o Options) (h *hostFacts, err error) {
 		return h, err
 	}
 	h.scan = proc.New(h.fs, id)
-	h.links, err = within(ns, proc.OpenLinks)
+	h.execs, _ = proc.OpenExecs(h.fs) // without it only programs that still run can be asked about
+	h.asker = proc.NewAsker(h.fs, h.execs)
+	if h.links, err = within(ns, proc.OpenLinks); err != nil {
+		return h, err
+	}
+	h.scan.Recognize(h.links)
+	where := host.Options{Files: h.files, State: o.State, Networks: o.Networks, Subnets: o.Subnets}
+	h.node, err = within(ns, func() (*host.Reader, error) { return host.Open(where) })
 	return h, err
+}
+
+// hold keeps rules that tell networks: when they are gone, what they told may be all that is left.
+func (h *hostFacts) hold(rules *flannel.Ruleset) {
+	if before := h.held[rules.Backend]; before != nil && before.Revision == rules.Revision {
+		return
+	}
+	if networks, _ := flannel.FromRules(rules); len(networks) == 0 {
+		return
+	}
+	c := rules.Clone()
+	h.held[rules.Backend] = &c
 }
 
 // read hands out what differs from the last look.
 func (h *hostFacts) read(now flannel.Time, sink Sink) {
-	procs := h.scan.Scan(now).Flannel
+	found := h.scan.Scan(now)
+	procs := h.node.Running(found.Flannel)
 	if changed(&h.last.procs, procs) {
 		sink(&incident.Observation{Time: now, Procs: &procs})
 	}
@@ -58,25 +81,12 @@ func (h *hostFacts) read(now flannel.Time, sink Sink) {
 	if changed(&h.last.links, links) {
 		sink(&incident.Observation{Time: now, Links: &links})
 	}
-	node := h.node(now)
-	if !reflect.DeepEqual(h.last.node, node) {
+	rules := []*flannel.Ruleset{h.held[flannel.IptablesNft], h.held[flannel.IptablesLegacy], h.held[flannel.Nftables]}
+	node := h.node.Node(procs, found.Near, rules, now)
+	if !host.Same(h.last.node, node) {
 		h.last.node = node
 		sink(&incident.Observation{Time: now, Node: &node})
 	}
-}
-
-func (h *hostFacts) node(now flannel.Time) flannel.Node {
-	name, _ := os.Hostname()
-	data, written, err := h.files.ReadFile("/run/flannel/subnet.env", 64<<10)
-	var e host.Evidence
-	e.Name = name
-	if err == nil {
-		env, problems := flannel.ParseSubnetEnv(data, "/run/flannel/subnet.env")
-		e.Problems = problems
-		e.Claims = append(e.Claims, host.Claim{Source: "/run/flannel/subnet.env", Written: written, Networks: env.Networks, Subnets: env.Subnets, Settings: host.Settings{IPMasq: &env.IPMasq}})
-	}
-	n := host.Combine(e, flannel.Time{})
-	return n
 }
 
 // changed tells whether a reading says something new, and remembers it. The time of reading is not news.
@@ -92,11 +102,17 @@ func (h *hostFacts) close() error {
 	if h.files != nil {
 		errs = append(errs, h.files.Close())
 	}
+	if h.execs != nil {
+		errs = append(errs, h.execs.Close())
+	}
 	if h.fs != nil {
 		errs = append(errs, h.fs.Close())
 	}
 	if h.links != nil {
 		h.links.Close()
+	}
+	if h.node != nil {
+		h.node.Close()
 	}
 	return errors.Join(errs...)
 }

@@ -10,6 +10,7 @@ import (
 type Options struct {
 	NetNS    string        // name or path of a network namespace; "" is our own
 	Root     string        // folder below which the node's files lie, "/" on the node itself
+	State    string        // flanwatch's state directory, where the last good facts lie; "" for none
 	Interval time.Duration // time between two readings of the counters
 
 	// Given by a person for a node whose files tell nothing.

@@ -2,7 +2,6 @@ package watcher_test
 
 import (
 	"context"
-	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -12,14 +11,10 @@ import (
 	"flanwatch/flannel"
 	"flanwatch/watcher"
 	"flanwatch/watcher/incident"
-	"flanwatch/watcher/lab"
 	"flanwatch/watcher/lab/labtest"
 )
 
-func TestMain(m *testing.M) {
-	lab.Child()
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { labtest.Main(m) }
 
 const rules = `*nat
 :POSTROUTING ACCEPT

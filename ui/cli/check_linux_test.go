@@ -3,8 +3,8 @@ package cli_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"regexp"
 	"strconv"
@@ -16,13 +16,11 @@ import (
 
 	"flanwatch/assets"
 	"flanwatch/ui/cli"
-	"flanwatch/watcher/lab"
 	"flanwatch/watcher/lab/labtest"
 )
 
 func TestMain(m *testing.M) {
-	lab.Child()
-	os.Exit(m.Run())
+	labtest.Main(m)
 }
 
 const subnetEnv = `FLANNEL_NETWORK=10.244.0.0/16
@@ -84,7 +82,7 @@ type checked struct {
 	Unreadable []struct{ What, Why string }
 }
 
-// check runs flanwatch check on a namespace, holds its JSON against the schema, and decodes it.
+// check runs flanwatch check on a namespace.
 func check(t *testing.T, n *labtest.Namespace) (checked, int) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -93,12 +91,17 @@ func check(t *testing.T, n *labtest.Namespace) (checked, int) {
 	if errs.Len() > 0 {
 		t.Fatalf("check says: %s", errs.String())
 	}
-	validate(t, out.Bytes())
-	var c checked
-	if err := json.Unmarshal(out.Bytes(), &c); err != nil {
+	return decode(t, out.Bytes()), code
+}
+
+// decode holds check's JSON against its schema and decodes it.
+func decode(t *testing.T, doc []byte) (c checked) {
+	t.Helper()
+	validate(t, doc)
+	if err := json.Unmarshal(doc, &c); err != nil {
 		t.Fatal(err)
 	}
-	return c, code
+	return c
 }
 
 func validate(t *testing.T, doc []byte) {
@@ -151,32 +154,18 @@ func TestCheckIsContentWithTheRulesOfEveryIptables(t *testing.T) {
 			}
 			n.Feed(rules4, "chroot", root, "iptables-nft-restore")
 			n.Feed(rules6, "chroot", root, "ip6tables-nft-restore")
-			standIn(t, n)
+			n.Flanneld("--ip-masq", "--kube-subnet-mgr")
 			c, code := check(t, n)
 			wantOK(t, c, code, 4)
 		})
 	}
 }
 
-// standIn starts a process named flanneld in the namespace.
-func standIn(t *testing.T, n *labtest.Namespace) {
-	t.Helper()
-	n.Must("cp /bin/sleep /run/flanneld")
-	cmd := exec.Command(n.Root()+"/run/flanneld", "600")
-	if err := n.Start(cmd); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-}
-
 func TestCountersEqualThoseOfIptablesSave(t *testing.T) {
 	n := node(t)
 	n.Feed(rules4, "iptables-nft-restore")
 	n.Feed(rules6, "ip6tables-nft-restore")
-	standIn(t, n)
+	n.Flanneld("--ip-masq", "--kube-subnet-mgr")
 	pod := connect(t, n)
 	_, err := pod.Run("bash", "-ec", `
 		for i in 1 2 3 4 5 6 7; do
@@ -249,3 +238,43 @@ func connect(t *testing.T, n *labtest.Namespace) *labtest.Namespace {
 }
 
 var savedRule = regexp.MustCompile(`(?m)^\[(\d+):(\d+)\] -A (\S+) (.*)$`)
+
+func TestCheckInTheWrongNamespaceProvesNothing(t *testing.T) {
+	program := buildFlanwatch(t)
+	n := labtest.New(t)
+	out, err := n.Run(program, "check", "-o", "json")
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != cli.ExitUnreadable {
+		t.Fatalf("%v: %s", err, out)
+	}
+	c := decode(t, []byte(out))
+	if len(c.Findings) != 0 || len(c.Unreadable) != 1 || !strings.Contains(c.Unreadable[0].Why, "--netns") {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestCheckWithoutThePrivilegeNamesIt(t *testing.T) {
+	labtest.RequireTools(t, "setpriv")
+	program := buildFlanwatch(t)
+	n := node(t)
+	n.Feed(rules4, "iptables-nft-restore")
+	n.Flanneld("--ip-masq")
+	out, err := n.Run("setpriv", "--bounding-set=-all", "--inh-caps=-all", program, "check", "-o", "json")
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != cli.ExitUnreadable {
+		t.Fatalf("%v: %s", err, out)
+	}
+	c := decode(t, []byte(out))
+	var why []string
+	for _, u := range c.Unreadable {
+		why = append(why, u.What+": "+u.Why)
+	}
+	if !strings.Contains(strings.Join(why, "\n"), "CAP_NET_ADMIN") {
+		t.Errorf("unreadable: %q", why)
+	}
+	for _, f := range c.Findings {
+		if f.Severity != "info" {
+			t.Errorf("finding %s: %s", f.ID, f.Summary)
+		}
+	}
+}

@@ -38,7 +38,7 @@ func TestWatchingDisturbsNothing(t *testing.T) {
 		n.Feed(rules4, "iptables-nft-restore")
 		n.Feed(rules6, "ip6tables-nft-restore")
 		n.Feed(rules4, "iptables-legacy-restore")
-		standIn(t, n)
+		n.Flanneld("--ip-masq", "--kube-subnet-mgr")
 		before := n.Must("nft list ruleset")
 		trace(t, n, program)
 		if after := n.Must("nft list ruleset"); after != before {

@@ -22,10 +22,19 @@ type options struct {
 	interval interval
 	netns    string
 	root     string
+	state    string
 	networks prefixes
 	subnets  prefixes
 	ascii    bool
 	theme    theme
+}
+
+// stateDirectory is where flanwatch keeps what must survive it; systemd says where.
+func stateDirectory() string {
+	if dir, _, _ := strings.Cut(os.Getenv("STATE_DIRECTORY"), ":"); dir != "" {
+		return dir
+	}
+	return "/var/lib/flanwatch"
 }
 
 func (o *options) register(f *pflag.FlagSet) {
@@ -35,6 +44,7 @@ func (o *options) register(f *pflag.FlagSet) {
 	f.Var(&o.interval, "interval", "time between two readings of the counters, 0.1s to 60s")
 	f.StringVar(&o.netns, "netns", "", "watch the network namespace of this `name` or path instead of our own")
 	f.StringVar(&o.root, "root", "/", "read the node's files below this `folder`, e.g. /host in a debug pod")
+	f.StringVar(&o.state, "state", stateDirectory(), "`folder` for journal, backups and receipts")
 	f.Var(&o.networks, "network", "pod network of the cluster, where no file tells it (may be given twice)")
 	f.Var(&o.subnets, "subnet", "pod subnet of this node, where no file tells it (may be given twice)")
 	f.BoolVar(&o.ascii, "ascii", false, "draw with ASCII characters only")

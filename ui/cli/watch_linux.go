@@ -45,6 +45,12 @@ func watch(ctx context.Context, o *options, std Streams, screen ui.Options) erro
 	l := newLive()
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx, l.observe) }()
+	go func() {
+		time.Sleep(time.Second) // everything has been read once
+		if o := elsewhere(w, l.view(w.Now()), o.netns); o != nil {
+			l.observe(o)
+		}
+	}()
 
 	if o.onScreen(std) {
 		screen.Mailbox = ui.NewMailbox()
@@ -58,7 +64,8 @@ func watch(ctx context.Context, o *options, std Streams, screen ui.Options) erro
 
 func (o *options) watcher() watcher.Options {
 	return watcher.Options{
-		NetNS: o.netns, Root: o.root, Interval: time.Duration(o.interval), Networks: o.networks, Subnets: o.subnets,
+		NetNS: o.netns, Root: o.root, State: o.state, Interval: time.Duration(o.interval),
+		Networks: o.networks, Subnets: o.subnets,
 	}
 }
 
@@ -93,13 +100,19 @@ func lines(ctx context.Context, l *live, now func() flannel.Time, every time.Dur
 	defer tick.Stop()
 	var writer ui.Lines
 	for {
+		due := false
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
+			due = true
 		case <-l.news:
 		}
-		for _, line := range writer.Next(l.view(now())) {
+		text := writer.Next(l.view(now()))
+		if !due {
+			text = text[:len(text)-1] // the last one tells the state, and is for every interval
+		}
+		for _, line := range text {
 			if _, err := fmt.Fprintln(out, line); err != nil {
 				return exit(ExitUnreadable, fmt.Errorf("write: %w", err))
 			}
@@ -120,6 +133,10 @@ func look(ctx context.Context, o *options) (*incident.View, error) {
 	state := incident.NewState()
 	w.Once(state.Apply)
 	view := state.View(w.Now())
+	if o := elsewhere(w, view, o.netns); o != nil {
+		state.Apply(o)
+		return state.View(w.Now()), nil
+	}
 	if !mayHeal(view) {
 		return view, nil
 	}
@@ -130,6 +147,20 @@ func look(ctx context.Context, o *options) (*incident.View, error) {
 	}
 	w.Once(state.Apply)
 	return state.View(w.Now()), nil
+}
+
+// elsewhere says so where nothing of Flannel is found, nobody named a namespace, and this one is evidently not the node's:
+// an empty packet filter proves nothing then.
+func elsewhere(w *watcher.Watcher, v *incident.View, netns string) *incident.Observation {
+	if netns != "" || v.Flannel.State != diagnose.FlannelAbsent {
+		return nil
+	}
+	reason := w.Elsewhere()
+	if reason == "" {
+		return nil
+	}
+	why := "not the node's network namespace (" + reason + "): run on the host network, or name the namespace with --netns"
+	return &incident.Observation{Time: w.Now(), Fault: &incident.Fault{Reader: "namespace", Why: why}}
 }
 
 func mayHeal(v *incident.View) bool {

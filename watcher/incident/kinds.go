@@ -115,7 +115,9 @@ func byFlannel(w *Who) answer {
 	return no
 }
 
-func isFlannel(comm string) bool { return comm == "flanneld" || comm == "k3s" || strings.HasPrefix(comm, "k3s-") }
+func isFlannel(comm string) bool {
+	return comm == "flanneld" || comm == "k3s" || strings.HasPrefix(comm, "k3s-")
+}
 
 func (s *State) stoppedNear(inc *Incident) bool {
 	return slices.ContainsFunc(s.stops, func(t flannel.Time) bool {
@@ -160,12 +162,13 @@ func (c circumstances) and(d circumstances) circumstances {
 func (s *State) othersLost(id flannel.ChainID) bool {
 	b := s.backend(id.Backend)
 	if !b.rules.HasTable(id.TableID()) {
-		return len(b.rules.Chains) > 0 || len(b.past) > 0
+		return true
 	}
 	base := baseOf(id)
-	was := b.past[base]
-	is := foreign(b.rules.Chain(base))
-	return was > 0 && is == 0
+	if c := b.rules.Chain(base); c != nil && !c.Present && s.bases[base] != nil {
+		return true
+	}
+	return b.past[base] > 0 && foreign(b.rules.Chain(base)) == 0
 }
 
 // foreign counts rules in a base chain that do not lead to Flannel's chains.

@@ -45,6 +45,7 @@ type State struct {
 	commits  []commit
 	author   *Who                     // of the news being folded
 	bodies   map[uint64]flannel.Entry // rules by their hash
+	bases    map[flannel.ChainID]*flannel.BaseChain
 	faults   []Fault
 
 	incidents        []Incident
@@ -61,7 +62,10 @@ var backendSlots = [...]flannel.Backend{flannel.IptablesNft, flannel.IptablesLeg
 
 // NewState is a state that knows nothing yet.
 func NewState() *State {
-	s := &State{chains: map[flannel.ChainID]*chain{}, holds: map[finding]flannel.Time{}, bodies: map[uint64]flannel.Entry{}}
+	s := &State{
+		chains: map[flannel.ChainID]*chain{}, holds: map[finding]flannel.Time{},
+		bodies: map[uint64]flannel.Entry{}, bases: map[flannel.ChainID]*flannel.BaseChain{},
+	}
 	s.facts.Rules = map[flannel.Backend]flannel.Reading[flannel.Ruleset]{}
 	for i, b := range backendSlots {
 		s.backends[i].name = b
@@ -199,6 +203,7 @@ func (s *State) judge(at flannel.Time) {
 
 func (s *State) history(at flannel.Time) diagnose.History {
 	h := diagnose.History{Since: make(map[flannel.ChainID]flannel.Time, len(s.chains)), Stopped: s.stopped, Flannel: s.before}
+	h.Resync = s.repairPeriod()
 	h.FlannelStarts = slices.DeleteFunc(slices.Clone(s.starts), func(t flannel.Time) bool {
 		return at.Sub(t) > startsWindow
 	})
