@@ -52,7 +52,15 @@ type tickMsg struct{}
 
 // Init waits for the first view, asks the terminal for its background and starts the clock.
 func (m *model) Init() tea.Cmd {
-	return tea.Batch(m.opt.Mailbox.wait(m.ctx), tea.RequestBackgroundColor, m.tick(time.Second))
+	return tea.Batch(m.opt.Mailbox.wait(m.ctx), m.askBackground(), m.tick(rest))
+}
+
+// askBackground asks the terminal how bright it is, where the theme depends on it.
+func (m *model) askBackground() tea.Cmd {
+	if m.theme != ThemeAuto {
+		return nil
+	}
+	return tea.RequestBackgroundColor
 }
 
 func (m *model) tick(d time.Duration) tea.Cmd {
