@@ -2,6 +2,7 @@ package ui
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -180,9 +181,14 @@ func (s *screen) culprit(id flannel.ChainID, since flannel.Time) (by, who string
 			continue
 		}
 		if d := e.Time.Sub(since); d > time.Second || d < -time.Second || e.Who == nil {
-			return "", ""
+			break
 		}
 		return verb, whoText(e.Who)
+	}
+	for _, n := range s.view.Incidents {
+		if n.Open && n.By != nil && slices.ContainsFunc(n.Spells, func(p incident.Spell) bool { return p.Open && p.Chain == id }) {
+			return "begun by ", whoText(n.By)
+		}
 	}
 	return "", ""
 }
@@ -220,13 +226,28 @@ func (s *screen) calm() headline {
 	if good == 1 {
 		h.text = "1 chain as Flannel wants it"
 	}
-	if e := lastChange(v.Events); e != nil {
+	if n := lastIncident(v); n != nil {
+		h.text += fmt.Sprintf(" · last incident %s: %s, %s", dayTime(n.Start.Wall, v.Now.Wall, s.loc), n.Kind, span(n.Duration(v.Now)))
+		if n.By != nil {
+			h.text += ", by " + whoText(n.By)
+		}
+	} else if e := lastChange(v.Events); e != nil {
 		h.text += " · last change " + dayTime(e.Time.Wall, v.Now.Wall, s.loc)
 		if e.Who != nil {
 			h.text += " by " + whoText(e.Who)
 		}
 	}
 	return h
+}
+
+// lastIncident is the newest one that is over, if it is not long ago.
+func lastIncident(v *incident.View) *incident.Incident {
+	for i := len(v.Incidents) - 1; i >= 0; i-- {
+		if n := &v.Incidents[i]; !n.Open && v.Now.Sub(n.Start) < time.Hour {
+			return n
+		}
+	}
+	return nil
 }
 
 func lastChange(events []incident.Event) *incident.Event {

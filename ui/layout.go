@@ -43,9 +43,11 @@ func (s *screen) layout() layout {
 	if s.view == nil {
 		return l
 	}
-	chains, rules := max(len(s.visible()), 1), 1
-	if c := s.current(); c != nil {
-		rules = max(len(c.Rules), 1)
+	// The rules get room for the longest chain, so that nothing jumps when the selection moves.
+	rows := s.visible()
+	chains, rules := max(len(rows), 1), 1
+	for _, r := range rows {
+		rules = max(rules, len(r.Rules))
 	}
 	shown, borders := 0, 0
 	for p := range panels {

@@ -174,6 +174,28 @@ func emptied() *incident.View {
 	return &s.View
 }
 
+// recovered is the story a few seconds later: flanneld has put the rules back.
+func recovered() *incident.View {
+	v := healthy()
+	end := flushed.Add(4886 * time.Millisecond)
+	id := flannel.MasqChain(flannel.IptablesNft, flannel.IPv4)
+	who := &incident.Who{PID: 48213, Comm: "iptables"}
+	v.Now = at(end.Add(3 * time.Second))
+	v.Bucket = int64(v.Now.Sub(v.Started) / incident.Step)
+	v.Incidents = []incident.Incident{{
+		Number: 1, Kind: incident.KindFlushed, Severity: diagnose.Critical, Start: at(flushed), End: at(end), Complete: true, By: who,
+		Spells: []incident.Spell{{Chain: id, State: flannel.ChainEmpty, From: at(flushed), To: at(end), Lost: 6}},
+	}}
+	c := &v.Chains[0]
+	c.Since = at(end)
+	c.Lane = append(c.Lane, incident.Span{From: at(flushed), State: flannel.ChainEmpty}, incident.Span{From: at(end), State: flannel.ChainOK})
+	v.Events = append(v.Events,
+		incident.Event{Time: at(flushed), Kind: incident.EventEmptied, Severity: diagnose.Critical, Chain: id, Text: id.Short() + " emptied, −6 rules", Who: who},
+		incident.Event{Time: at(end), Kind: incident.EventRefilled, Severity: diagnose.Info, Chain: id, Text: id.Short() + " refilled, +6 rules",
+			Who: &incident.Who{PID: 48290, Comm: "iptables-restor"}})
+	return v
+}
+
 // damaged shows every way in which a rule can differ.
 func damaged() *incident.View {
 	s := newStory()
@@ -295,6 +317,7 @@ type scene struct {
 var scenes = []scene{
 	{"healthy", healthy, nil},
 	{"emptied", emptied, nil},
+	{"recovered", recovered, nil},
 	{"damaged", damaged, nil},
 	{"side-by-side", sideBySide, nil},
 	{"native", native, nil},
