@@ -70,8 +70,10 @@ func (s *screen) headline() headline {
 	case v == nil:
 		return headline{sign: signBad, word: "NO READING", role: roleBad, alert: true, text: "nothing was read for " + seconds1(s.old)}
 	case s.stale():
-		return headline{sign: signBad, word: "STALE", role: roleBad, alert: true,
-			text: fmt.Sprintf("no reading for %s; what is shown was true at %s", seconds1(s.old), s.clock(v.Now.Wall))}
+		return headline{
+			sign: signBad, word: "STALE", role: roleBad, alert: true,
+			text: fmt.Sprintf("no reading for %s; what is shown was true at %s", seconds1(s.old), s.clock(v.Now.Wall)),
+		}
 	}
 	f := worst(v.Findings)
 	trouble := s.trouble()
@@ -212,15 +214,21 @@ func (s *screen) calm() headline {
 	}
 	switch v.Flannel.State {
 	case diagnose.FlannelStarting:
-		return headline{sign: signNone, word: "STARTING", role: roleKey,
-			text: fmt.Sprintf("flanneld has just started; %d of %d chains are as it wants them", good, len(v.Chains))}
+		return headline{
+			sign: signNone, word: "STARTING", role: roleKey,
+			text: fmt.Sprintf("flanneld has just started; %d of %d chains are as it wants them", good, len(v.Chains)),
+		}
 	case diagnose.FlannelUnknown:
-		return headline{sign: signUnknown, word: "UNSURE", role: roleWarn,
-			text: "cannot tell whether Flannel runs here: " + clean(strings.Join(v.Flannel.Evidence, "; "))}
+		return headline{
+			sign: signUnknown, word: "UNSURE", role: roleWarn,
+			text: "cannot tell whether Flannel runs here: " + clean(strings.Join(v.Flannel.Evidence, "; ")),
+		}
 	}
 	if good < len(v.Chains) {
-		return headline{sign: signNone, word: "NOTED", role: roleKey,
-			text: fmt.Sprintf("%d of %d chains are as Flannel wants them; nothing here needs anybody", good, len(v.Chains))}
+		return headline{
+			sign: signNone, word: "NOTED", role: roleKey,
+			text: fmt.Sprintf("%d of %d chains are as Flannel wants them; nothing here needs anybody", good, len(v.Chains)),
+		}
 	}
 	h := headline{sign: signGood, word: "OK", role: roleGood, text: fmt.Sprintf("%d chains as Flannel wants them", good)}
 	if good == 1 {

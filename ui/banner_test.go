@@ -47,8 +47,10 @@ func TestTheBannerSaysTheWorstThingInOneSentence(t *testing.T) {
 			v.Findings = []diagnose.Finding{{ID: "rule-variant", Severity: diagnose.Info, Summary: "x"}}
 			v.Chains[0].State = flannel.ChainDiffers
 		}), 0, "○ NOTED  3 of 4 chains are as Flannel wants them"},
-		{"flanneld is starting", change(healthy(), func(v *incident.View) { v.Flannel.State = diagnose.FlannelStarting }), 0,
-			"○ STARTING  flanneld has just started; 4 of 4 chains"},
+		{
+			"flanneld is starting", change(healthy(), func(v *incident.View) { v.Flannel.State = diagnose.FlannelStarting }), 0,
+			"○ STARTING  flanneld has just started; 4 of 4 chains",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := still(t, c.view, Options{})

@@ -149,9 +149,9 @@ func matches(c *incident.ChainView, words []string) bool {
 // chainColumns says which columns fit. Columns go in a fixed order when there is less room: the total, the bits, then the
 // graph, then the hook.
 type chainColumns struct {
-	backend, table, name    int
-	hook, bits, total, tick bool
-	graph                   int // columns of the sparkline
+	backend, table, name int
+	hook, bits, total    bool
+	graph                int // columns of the sparkline
 }
 
 // stateWidth is the column of the state, with a space before the border.

@@ -65,10 +65,18 @@ func (s *screen) layout() layout {
 	}
 	free := l.body - borders
 	for _, c := range []claim{
-		{panelChains, false, 1 + min(chains, 3)}, {panelTimeline, false, 2}, {panelRules, false, 1 + min(rules, 3)},
-		{panelChains, false, 1 + min(chains, 4)}, {panelTimeline, true, 1 + min(chains, 2)}, {panelRules, false, 1 + min(rules, 8)},
-		{panelChains, false, 1 + min(chains, 12)}, {panelTimeline, true, 1 + min(chains, 4)}, {panelTimeline, false, 6},
-		{panelChains, false, 1 + chains}, {panelRules, false, 1 + rules}, {panelTimeline, true, 1 + min(chains, 8)},
+		{panelChains, false, 1 + min(chains, 3)},
+		{panelTimeline, false, 2},
+		{panelRules, false, 1 + min(rules, 3)},
+		{panelChains, false, 1 + min(chains, 4)},
+		{panelTimeline, true, 1 + min(chains, 2)},
+		{panelRules, false, 1 + min(rules, 8)},
+		{panelChains, false, 1 + min(chains, 12)},
+		{panelTimeline, true, 1 + min(chains, 4)},
+		{panelTimeline, false, 6},
+		{panelChains, false, 1 + chains},
+		{panelRules, false, 1 + rules},
+		{panelTimeline, true, 1 + min(chains, 8)},
 		{panelTimeline, false, 8},
 	} {
 		free -= l.grant(c, free, s.hidden[c.p])

@@ -168,8 +168,10 @@ func emptied() *incident.View {
 		&incident.Who{PID: 2981, Comm: "kube-proxy"})
 	four := s.change(flannel.IptablesNft, flannel.IPv4, "FLANNEL-POSTRTG")
 	s.empty(four, flushed)
-	s.Findings = slices.Insert(s.Findings, 0, diagnose.Finding{ID: "chain-empty", Severity: diagnose.Critical, Object: four.ID.String(),
-		Summary: "the masquerade chain is empty", Chain: four.ID, Since: at(flushed)})
+	s.Findings = slices.Insert(s.Findings, 0, diagnose.Finding{
+		ID: "chain-empty", Severity: diagnose.Critical, Object: four.ID.String(),
+		Summary: "the masquerade chain is empty", Chain: four.ID, Since: at(flushed),
+	})
 	s.event(flushed, incident.EventEmptied, diagnose.Critical, four, "emptied, −6 rules", &incident.Who{PID: 48213, Comm: "iptables"})
 	return &s.View
 }
@@ -191,8 +193,10 @@ func recovered() *incident.View {
 	c.Lane = append(c.Lane, incident.Span{From: at(flushed), State: flannel.ChainEmpty}, incident.Span{From: at(end), State: flannel.ChainOK})
 	v.Events = append(v.Events,
 		incident.Event{Time: at(flushed), Kind: incident.EventEmptied, Severity: diagnose.Critical, Chain: id, Text: id.Short() + " emptied, −6 rules", Who: who},
-		incident.Event{Time: at(end), Kind: incident.EventRefilled, Severity: diagnose.Info, Chain: id, Text: id.Short() + " refilled, +6 rules",
-			Who: &incident.Who{PID: 48290, Comm: "iptables-restor"}})
+		incident.Event{
+			Time: at(end), Kind: incident.EventRefilled, Severity: diagnose.Info, Chain: id, Text: id.Short() + " refilled, +6 rules",
+			Who: &incident.Who{PID: 48290, Comm: "iptables-restor"},
+		})
 	return v
 }
 
@@ -278,8 +282,10 @@ func readerFailing() *incident.View {
 			c.Rules[j].Rate = incident.Rate{}
 		}
 	}
-	v.Events = append(v.Events, incident.Event{Time: at(flushed), Kind: incident.EventReadFail, Severity: diagnose.Warning,
-		Text: "iptables-nft cannot be read: netlink receive: no buffer space available"})
+	v.Events = append(v.Events, incident.Event{
+		Time: at(flushed), Kind: incident.EventReadFail, Severity: diagnose.Warning,
+		Text: "iptables-nft cannot be read: netlink receive: no buffer space available",
+	})
 	return v
 }
 
