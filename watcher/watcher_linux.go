@@ -27,12 +27,13 @@ type Watcher struct {
 	interval atomic.Int64 // time.Duration
 	kick     chan struct{}
 	nft      nftRules
-	legacy   legacyRules
 	host     *hostFacts
 	events   *nft.Events // set by the goroutine that listens; nobody else touches it before that has ended
 	root     string
-	gone     bool // the namespace was reported as gone
-	deaf     bool // listening for commits was reported as failing
+	// wakeLegacy is set by the goroutine that watches the legacy tables; others only wake it.
+	wakeLegacy atomic.Pointer[legacy.Events]
+	gone       bool // the namespace was reported as gone
+	deaf       bool // listening for commits was reported as failing
 }
 
 // Open prepares to watch. It opens nothing of the packet filter yet: what cannot be read is an observation, not an error.
@@ -44,7 +45,6 @@ func Open(o Options) (*Watcher, error) {
 	w := &Watcher{clock: newClock(), ns: ns, root: o.Root, kick: make(chan struct{}, 1)}
 	w.interval.Store(int64(o.Interval))
 	w.nft.open = func() (*nft.Reader, error) { return within(ns, nft.Open) }
-	w.legacy.open = func() (*legacy.Reader, error) { return within(ns, legacy.Open) }
 	if w.host, err = openHost(ns, o); err != nil {
 		return nil, errors.Join(err, ns.close())
 	}
@@ -76,14 +76,18 @@ func (w *Watcher) SetInterval(d time.Duration) {
 	case w.kick <- struct{}{}:
 	default:
 	}
+	if e := w.wakeLegacy.Load(); e != nil {
+		_ = e.Wake()
+	}
 }
 
 // Once reads everything once. The host comes first, because it says what rules to expect, and again, because rules can be
 // all that tells the networks.
 func (w *Watcher) Once(sink Sink) {
 	w.host.read(w.clock.now(), sink)
-	w.nft.read(w.clock.now, w.holding(sink))
-	w.legacy.read(w.clock.now, w.holding(sink))
+	sink = w.holding(sink)
+	w.nft.read(w.clock.now, sink)
+	w.readLegacy(sink)
 	w.host.read(w.clock.now(), sink)
 }
 
@@ -114,45 +118,37 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 	defer listeners.Wait()
 	defer cancel()
 	commits := make(chan announced, 256)
-	locks := make(chan legacy.LockEvent, 64)
+	tables := make(chan legacyNews, 64)
 	listeners.Go(func() { w.hearCommits(ctx, commits) })
-	listeners.Go(func() { w.hearLocks(ctx, locks) })
+	listeners.Go(func() { w.watchLegacy(ctx, tables) })
 
-	w.Once(sink)
 	sink = w.holding(sink)
-	start := time.Now()
-	nextNft, nextLegacy, nextHost := start, start, start.Add(hostInterval)
+	w.host.read(w.clock.now(), sink)
+	nextNft, nextHost := time.Now(), time.Now()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		timer.Reset(time.Until(earliest(nextNft, nextLegacy, nextHost)))
-		select {
-		case <-ctx.Done():
-			return nil
-		case c := <-commits:
-			w.commit(c, sink)
-		case <-locks:
-			if w.legacy.affordable(w.clock.now()) {
-				w.legacy.read(w.clock.now, sink)
-				nextLegacy = time.Now().Add(w.legacy.interval(w.Interval()))
-			}
-		case <-w.kick:
-			nextNft, nextLegacy = time.Now(), time.Now()
-		case <-timer.C:
-		}
 		now := time.Now()
+		if !now.Before(nextNft) {
+			w.nft.read(w.clock.now, sink)
+			nextNft = next(nextNft, now, w.Interval())
+		}
 		if !now.Before(nextHost) {
 			w.host.read(w.clock.now(), sink)
 			w.checkNamespace(sink)
 			nextHost = now.Add(hostInterval)
 		}
-		if !now.Before(nextNft) {
-			w.nft.read(w.clock.now, sink)
-			nextNft = next(nextNft, now, w.Interval())
-		}
-		if !now.Before(nextLegacy) {
-			w.legacy.read(w.clock.now, sink)
-			nextLegacy = next(nextLegacy, now, w.legacy.interval(w.Interval()))
+		timer.Reset(time.Until(earlier(nextNft, nextHost)))
+		select {
+		case <-ctx.Done():
+			return nil
+		case c := <-commits:
+			w.commit(c, sink)
+		case n := <-tables:
+			w.legacyNews(n, sink)
+		case <-w.kick:
+			nextNft = time.Now()
+		case <-timer.C:
 		}
 	}
 }
@@ -165,13 +161,11 @@ func next(due, now time.Time, every time.Duration) time.Time {
 	return now.Add(every)
 }
 
-func earliest(first time.Time, others ...time.Time) time.Time {
-	for _, t := range others {
-		if t.Before(first) {
-			first = t
-		}
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
 	}
-	return first
+	return b
 }
 
 // checkNamespace reports, once, that the namespace was deleted, or is back.
@@ -190,9 +184,6 @@ func (w *Watcher) Close() error {
 	var errs []error
 	if w.nft.reader != nil {
 		errs = append(errs, w.nft.reader.Close())
-	}
-	if w.legacy.reader != nil {
-		errs = append(errs, w.legacy.reader.Close())
 	}
 	if w.events != nil {
 		errs = append(errs, w.events.Close())

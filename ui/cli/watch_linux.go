@@ -100,13 +100,19 @@ func lines(ctx context.Context, l *live, now func() flannel.Time, every time.Dur
 	defer tick.Stop()
 	var writer ui.Lines
 	for {
+		due := false
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
+			due = true
 		case <-l.news:
 		}
-		for _, line := range writer.Next(l.view(now())) {
+		text := writer.Next(l.view(now()))
+		if !due {
+			text = text[:len(text)-1] // the last one tells the state, and is for every interval
+		}
+		for _, line := range text {
 			if _, err := fmt.Fprintln(out, line); err != nil {
 				return exit(ExitUnreadable, fmt.Errorf("write: %w", err))
 			}

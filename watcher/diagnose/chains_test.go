@@ -100,7 +100,8 @@ func TestWhatIsWrongWithAChainBecomesAFinding(t *testing.T) {
 		{"without the last rule", drop(5), []string{"warning rule-missing"}, "keeps its source", RemedyReapply},
 		{"two that spare swapped", swap(1, 2), []string{"info rule-order"}, "makes no difference", RemedyReapply},
 		{"masquerading before sparing", swap(1, 4), []string{"warning rule-order"}, "before the rule that spares", RemedyReapply},
-		{"a rule of somebody else", add("-p tcp -j ACCEPT"), []string{"warning rule-extra"}, "1 rule that Flannel did not write", RemedyNone},
+		{"a rule of somebody else", add("-p tcp -j ACCEPT"), []string{"warning rule-extra"},
+			"1 rule that Flannel did not write", RemedyNone},
 		{"a rule that nobody understands", add("-m statistic --mode nth --every 2 --packet 0 -j ACCEPT"),
 			[]string{"warning rule-extra"}, "did not write", RemedyNone},
 		{"both variants", add(`-s 10.244.0.0/16 ! -d 224.0.0.0/4 -m comment --comment "flanneld masq" -j MASQUERADE`),
@@ -109,7 +110,7 @@ func TestWhatIsWrongWithAChainBecomesAFinding(t *testing.T) {
 			f.Node.RandomFully = flannel.Know(false, "flags", now)
 		}, []string{"warning rule-variant"}, "which flanneld was told not to", RemedyReapply},
 		{"one copy", add(`-s 10.244.0.0/16 ! -d 224.0.0.0/4 -m comment --comment "flanneld masq" -j MASQUERADE --random-fully`),
-			[]string{"info rule-duplicate"}, "1 needless copies", RemedyReapply},
+			[]string{"info rule-duplicate"}, "1 needless copy", RemedyReapply},
 		{"thousands of copies", func(_ *Facts, rs *flannel.Ruleset) {
 			c := rs.Chain(fwd4)
 			for range 2257 {
@@ -271,7 +272,8 @@ func TestNetworksComeFromTheRulesWhereNoFileTellsThem(t *testing.T) {
 	f.set(flannel.IptablesNft, *rs)
 	a := Assess(f, History{})
 	wantIDs(t, a, "warning rule-missing")
-	if a.Findings[0].Refused == "" || !slices.Contains(a.Findings[0].Detail, "the pod networks are taken from the rules themselves") {
+	if a.Findings[0].Refused == "" ||
+		!slices.Contains(a.Findings[0].Detail, "the pod networks are taken from the rules themselves") {
 		t.Error(told(a), a.Findings[0].Detail)
 	}
 

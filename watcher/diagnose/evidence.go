@@ -138,8 +138,9 @@ func (j *judgement) judgeConfig() {
 	for _, p := range j.facts.Node.Ignored {
 		j.find(Finding{
 			ID: "config-key-ignored", Severity: Info, Object: fmt.Sprintf("%s:%d", flannel.Printable(p.File), p.Line),
-			Summary: fmt.Sprintf("Flannel does not know the key %q in %s and ignores it.", flannel.Printable(p.What), flannel.Printable(p.File)),
-			Detail:  []string{"nftables mode is switched on by EnableNFTables alone"},
+			Summary: fmt.Sprintf("Flannel does not know the key %q in %s and ignores it.",
+				flannel.Printable(p.What), flannel.Printable(p.File)),
+			Detail: []string{"nftables mode is switched on by EnableNFTables alone"},
 		})
 	}
 	if len(j.facts.Node.Others) > 0 {

@@ -129,6 +129,24 @@ func TestNodeOfCanalBeforeAndInAnOutage(t *testing.T) {
 	}
 }
 
+func TestTheSearchThroughPodsIsNotRepeatedAtOnce(t *testing.T) {
+	root := t.TempDir()
+	files := openRoot(t, root)
+	var v volumes
+	at := func(s time.Duration) flannel.Time { return flannel.Time{Boot: s*time.Second + 1} }
+	write(t, root, "kubelet/pods/1/volumes/kubernetes.io~configmap/cfg/net-conf.json", "{}")
+	if got := v.find(files, "/kubelet", at(0)); len(got) != 1 {
+		t.Errorf("first search: %v", got)
+	}
+	write(t, root, "kubelet/pods/2/volumes/kubernetes.io~configmap/cfg/net-conf.json", "{}")
+	if got := v.find(files, "/kubelet", at(29)); len(got) != 1 {
+		t.Errorf("searched again too early: %v", got)
+	}
+	if got := v.find(files, "/kubelet", at(30)); len(got) != 2 {
+		t.Errorf("not searched again: %v", got)
+	}
+}
+
 func TestTheNewerSubnetEnvCounts(t *testing.T) {
 	n := labtest.New(t)
 	root := t.TempDir()
@@ -344,7 +362,7 @@ func BenchmarkNode(b *testing.B) {
 		defer r.Close()
 		b.ReportAllocs()
 		for b.Loop() {
-			r.Node(flannel.Reading[[]diagnose.Process]{}, nil, nil, flannel.Time{})
+			r.Node(flannel.Reading[[]diagnose.Process]{}, nil, nil, flannel.Time{Boot: 1})
 		}
 		return nil
 	}); err != nil {

@@ -31,7 +31,25 @@ const (
 type gatherer struct {
 	files    *Files
 	proc     string
+	volumes  *volumes
+	now      flannel.Time
 	evidence Evidence
+}
+
+// volumes remembers which ConfigMap volumes hold a net-conf.json: a search goes through the folders of all pods.
+type volumes struct {
+	searched flannel.Time
+	names    []string
+}
+
+// searchPause is how long the outcome of a search is good.
+const searchPause = 30 * time.Second
+
+func (v *volumes) find(files *Files, dir string, now flannel.Time) []string {
+	if v.searched.IsZero() || now.Sub(v.searched) >= searchPause {
+		v.names, v.searched = files.Glob(path.Join(dir, configMaps), maxPods), now
+	}
+	return v.names
 }
 
 // roots opens the files of each flanneld as it sees them itself. A process that ended meanwhile has none.
@@ -150,7 +168,7 @@ func (g *gatherer) netConfs(procs, near []diagnose.Process, roots map[int]*Files
 		}
 	}
 	if len(list) == 0 {
-		list = g.volumes(near)
+		list = g.mounted(near)
 	}
 	for i, f := range list {
 		if !slices.ContainsFunc(list[:i], f.same) {
@@ -159,7 +177,8 @@ func (g *gatherer) netConfs(procs, near []diagnose.Process, roots map[int]*Files
 	}
 }
 
-func (g *gatherer) volumes(near []diagnose.Process) []found {
+// mounted reads the net-conf.json of ConfigMap volumes.
+func (g *gatherer) mounted(near []diagnose.Process) []found {
 	dir := kubeletRoot
 	for _, p := range near {
 		if v, ok := flag(p.Cmdline, "--root-dir"); ok && p.Comm == "kubelet" && path.IsAbs(v) {
@@ -167,7 +186,7 @@ func (g *gatherer) volumes(near []diagnose.Process) []found {
 		}
 	}
 	var list []found
-	for _, name := range g.files.Glob(path.Join(dir, configMaps), maxPods) {
+	for _, name := range g.volumes.find(g.files, dir, g.now) {
 		if f, ok := g.take(g.files, "", name); ok {
 			list = append(list, f)
 		}

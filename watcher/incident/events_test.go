@@ -18,12 +18,29 @@ var damages = []struct {
 	want []EventKind
 	text string // of the first
 }{
-	{"emptied", func(w *world) { w.rules[nft].Chain(masq).Entries = nil }, []EventKind{EventEmptied}, "v4 nat FLANNEL-POSTRTG emptied, −6 rules"},
+	{"emptied", func(w *world) { w.rules[nft].Chain(masq).Entries = nil }, []EventKind{EventEmptied},
+		"v4 nat FLANNEL-POSTRTG emptied, −6 rules"},
 	{"a rule goes", func(w *world) {
 		c := w.rules[nft].Chain(masq)
 		c.Entries = slices.Delete(slices.Clone(c.Entries), 2, 3)
 	}, []EventKind{EventChanged}, "v4 nat FLANNEL-POSTRTG changed, +0 −1 rule"},
-	{"the jump goes", func(w *world) { w.rules[nft].Chain(baseOf(masq)).Entries = nil }, []EventKind{EventHookLost}, "lost its jump"},
+	{"two rules change places", func(w *world) {
+		c := w.rules[nft].Chain(masq)
+		c.Entries = slices.Clone(c.Entries)
+		w.handle++
+		moved := c.Entries[1]
+		moved.Handle = w.handle
+		c.Entries = slices.Insert(slices.Delete(c.Entries, 1, 2), 4, moved)
+	}, []EventKind{EventChanged}, "in another order"},
+	{"a rule becomes the first", func(w *world) {
+		c := w.rules[nft].Chain(masq)
+		again := c.Entries[3]
+		w.handle++
+		again.Handle = w.handle
+		c.Entries = append([]flannel.Entry{again}, c.Entries...)
+	}, []EventKind{EventChanged}, "changed, +1 −0 rules"},
+	{"the jump goes", func(w *world) { w.rules[nft].Chain(baseOf(masq)).Entries = nil }, []EventKind{EventHookLost},
+		"lost its jump"},
 	{"a second jump comes", func(w *world) {
 		c := w.rules[nft].Chain(baseOf(masq))
 		again := c.Entries[0]
@@ -110,6 +127,69 @@ func TestARulesetReadBeforeAnAnnouncedChangeDoesNotUndoIt(t *testing.T) {
 	// Much later an older number is that of a namespace that was made anew.
 	w.s.Apply(&Observation{Time: w.now.Add(time.Minute), Rules: &RulesRead{nft, flannel.Know(before, "kernel", w.now)}})
 	w.wantEvents(EventEmptied, EventRefilled)
+}
+
+func TestAChainEmptyBetweenTwoReadsIsTold(t *testing.T) {
+	w := newWorld(t, nft)
+	w.wait(time.Second).read(nft)
+	emptied := w.flush(masq).last
+	filled := w.refill(nft).last
+	w.wait(time.Millisecond).read(nft) // it sees what came after both
+	w.wantEvents(EventRestarted, EventRestarted)
+	at := w.now.Add(-900 * time.Microsecond)
+	w.s.Apply(&Observation{Time: at, Commit: emptied})
+	w.s.Apply(&Observation{Time: at.Add(300 * time.Microsecond), Commit: filled})
+	w.wait(time.Second).read(nft)
+	w.wantEvents(EventRestarted, EventRestarted, EventEmptied, EventRefilled)
+	if i := w.only(); i.Open || !i.Complete || i.Duration(w.now) != 300*time.Microsecond || i.By == nil {
+		t.Errorf("%+v", i)
+	}
+
+	// Deleted and made anew, overtaken too.
+	gone := w.change(func() { *w.rules[nft].Chain(fwd) = flannel.Chain{ID: fwd} }).last
+	back := w.refill(nft).last
+	w.wait(time.Minute).read(nft).announceAll(gone, back)
+	if list := w.view().Incidents; len(list) != 2 || list[1].Open || list[1].Spells[0].Chain != fwd {
+		t.Errorf("%+v", list)
+	}
+}
+
+func (w *world) announceAll(list ...*Commit) {
+	for _, c := range list {
+		w.s.Apply(&Observation{Time: w.now, Commit: c})
+	}
+}
+
+func TestWhoHeldTheLegacyLockSinceTheLastReadIsTheAuthor(t *testing.T) {
+	for _, c := range []struct {
+		before, since []string
+		want          string
+	}{
+		{nil, []string{"iptables"}, "iptables"},
+		{[]string{"old"}, []string{"iptables"}, "iptables"},
+		{nil, []string{"a", "b"}, ""},
+		{[]string{"old"}, nil, ""},
+	} {
+		w := newWorld(t, old)
+		hold := func(comms []string) {
+			for _, comm := range comms {
+				w.wait(time.Second)
+				w.s.Apply(&Observation{Time: w.now, Commit: &Commit{Backend: old, Who: Who{Comm: comm}}})
+			}
+		}
+		hold(c.before)
+		w.wait(time.Second).read(old)
+		w.flush(legacy)
+		hold(c.since)
+		w.wait(time.Millisecond).read(old)
+		got := ""
+		if who := w.view().Events[0].Who; who != nil {
+			got = who.Comm
+		}
+		if got != c.want {
+			t.Errorf("%q then %q: author %q, want %q", c.before, c.since, got, c.want)
+		}
+	}
 }
 
 func TestTwoWritersBetweenReadsLeaveTheAuthorOpen(t *testing.T) {
@@ -238,7 +318,7 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 		t.Errorf("%d chains", len(w.s.chains))
 	}
 	for range 3 * maxCommits {
-		w.s.noteAuthor(&Commit{Backend: nft, Generation: 1})
+		w.s.noteAuthor(&Commit{Backend: nft, Generation: 1}, w.now)
 	}
 	if len(w.s.commits) > maxCommits {
 		t.Errorf("%d commits", len(w.s.commits))

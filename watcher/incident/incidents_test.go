@@ -44,7 +44,8 @@ func TestAnEmptiedChainIsAnIncidentFromTheCommitToTheRepair(t *testing.T) {
 	start := w.now
 	w.wait(4200 * time.Millisecond)
 	open := w.only()
-	if !open.Open || open.Duration(w.now) != 4200*time.Millisecond || open.Kind != KindFlushed || open.Severity != diagnose.Critical {
+	if !open.Open || open.Duration(w.now) != 4200*time.Millisecond || open.Kind != KindFlushed ||
+		open.Severity != diagnose.Critical {
 		t.Errorf("open: %+v", open)
 	}
 	if !strings.Contains(open.Effects[0], "new connections of pods in 10.244.1.0/24 to the outside left with pod addresses") {
@@ -194,7 +195,9 @@ func TestKindsOfIncidents(t *testing.T) {
 			w.rules[nft].Chain(masq).Entries, w.rules[nft].Chain(baseOf(masq)).Entries = nil, nil
 		}, KindRulesetFlush, 1},
 		{"the ruleset flushed", nft, func(w *world) { wipe(w.rules[nft]) }, KindRulesetFlush, 2},
-		{"the native chain flushed", flannel.Nftables, func(w *world) { w.rules[flannel.Nftables].Chain(native).Entries = nil }, KindFlushed, 1},
+		{"the native chain flushed", flannel.Nftables, func(w *world) {
+			w.rules[flannel.Nftables].Chain(native).Entries = nil
+		}, KindFlushed, 1},
 		{"the native table deleted", flannel.Nftables, func(w *world) { wipe(w.rules[flannel.Nftables]) }, KindTableGone, 2},
 		{"legacy flushed with everything", old, func(w *world) {
 			w.rules[old].Chain(legacy).Entries, w.rules[old].Chain(baseOf(legacy)).Entries = nil, nil

@@ -59,7 +59,8 @@ type ChainChange struct {
 // RuleAdded is a rule that a commit put into a chain.
 type RuleAdded struct {
 	Handle uint64
-	After  uint64 // handle of the rule before it, 0 if it became the first
+	After  uint64 // handle of the rule before it, 0 if it became the first or the last
+	Last   bool   // it was appended: with After 0 it became the last
 	Body   uint64 // as in flannel.Entry
 }
 

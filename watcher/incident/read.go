@@ -132,7 +132,8 @@ func (s *State) readFailed(b *backend, r *flannel.Reading[flannel.Ruleset], at f
 
 // readNews folds a read that differs in more than counters.
 func (s *State) readNews(b *backend, rs *flannel.Ruleset, r *flannel.Reading[flannel.Ruleset], at flannel.Time) {
-	n := news{at: at, first: b.read.IsZero(), counters: true, who: s.who(b, b.rules.Generation, rs.Generation)}
+	n := news{at: at, first: b.read.IsZero(), counters: true, generation: rs.Generation}
+	n.who = s.who(b, b.rules.Generation, rs.Generation)
 	if b.state == flannel.Unreadable {
 		s.note(Event{Time: at, Kind: EventReadBack, Severity: diagnose.Info, Text: b.name.String() + " can be read again"})
 	}
@@ -165,6 +166,8 @@ type news struct {
 	who      *Who
 	first    bool // nothing was known before, so nothing happened
 	counters bool // its counters are values of this moment
+
+	generation uint32 // of the ruleset, 0 for legacy
 }
 
 // take folds b.rules, which has just changed, into chains, verdict and incidents.

@@ -59,20 +59,22 @@ func (s *State) openSpell(c *chain, at flannel.Time) {
 	if !c.wasGood && !runs(s.verdict.Flannel.State) {
 		return
 	}
-	gen := s.generation(c.id.Backend)
-	i := s.sameCause(c.id, gen, at)
+	s.beginSpell(c, c.diff.State, c.diff.Wanted-c.diff.Found, news{at: at, generation: s.generation(c.id.Backend)})
+}
+
+// beginSpell begins a spell in which a chain has lost rules.
+func (s *State) beginSpell(c *chain, state flannel.ChainState, lost int, n news) {
+	i := s.sameCause(c.id, n.generation, n.at)
 	if i < 0 {
-		i = s.newIncident(c, gen, at)
+		i = s.newIncident(c, n.generation, n.at)
 	}
 	inc := &s.incidents[i]
 	if len(inc.Spells) >= maxPerCause {
 		return
 	}
 	c.spell = inc.Number
-	inc.Open, inc.Complete, inc.touched = true, false, at
-	inc.Spells = append(slices.Clip(inc.Spells), Spell{
-		Chain: c.id, State: c.diff.State, From: at, Open: true, Lost: c.diff.Wanted - c.diff.Found,
-	})
+	inc.Open, inc.Complete, inc.touched = true, false, n.at
+	inc.Spells = append(slices.Clip(inc.Spells), Spell{Chain: c.id, State: state, From: n.at, Open: true, Lost: lost})
 	inc.facts = inc.facts.and(s.circumstancesOf(c))
 	s.reconsider(inc)
 }
@@ -185,7 +187,8 @@ func (s *State) repairPeriod() time.Duration {
 	var longest time.Duration
 	for i := range s.incidents {
 		inc := &s.incidents[i]
-		if inc.Open || !inc.Complete || inc.Before || byFlannel(inc.RecoveredBy) != yes || inc.Kind == KindStartup || inc.Kind == KindTeardown {
+		byItself := inc.Kind != KindStartup && inc.Kind != KindTeardown && byFlannel(inc.RecoveredBy) == yes
+		if inc.Open || !inc.Complete || inc.Before || !byItself {
 			continue
 		}
 		if d := inc.Duration(inc.End); d <= time.Minute {

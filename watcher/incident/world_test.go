@@ -148,12 +148,17 @@ func (w *world) announceDiff(was, is *flannel.Ruleset) {
 				ch.Removed = append(ch.Removed, RuleRemoved{e.Handle, e.Body, e.Counter, e.Counted})
 			}
 		}
-		after := uint64(0)
-		for _, e := range b.Entries {
-			if !holds(a, e.Handle) {
-				ch.Added = append(ch.Added, RuleAdded{e.Handle, after, e.Body})
+		for j, e := range b.Entries {
+			if holds(a, e.Handle) {
+				continue
 			}
-			after = e.Handle
+			add := RuleAdded{Handle: e.Handle, Last: true, Body: e.Body}
+			if last := len(b.Entries) - 1; j > 0 && j < last { // as the kernel tells it
+				add.After = b.Entries[j-1].Handle
+			} else if j == 0 && last > 0 && holds(a, b.Entries[last].Handle) {
+				add.Last = false
+			}
+			ch.Added = append(ch.Added, add)
 		}
 		if ch.Created || ch.Deleted || len(ch.Removed)+len(ch.Added) > 0 {
 			w.last.Changes = append(w.last.Changes, ch)
