@@ -18,7 +18,7 @@ import (
 func (s *screen) rateGraph(c *incident.ChainView, label, w, height int, step time.Duration, end time.Time) []string {
 	values := s.columnRates(c, w, step, end)
 	watched := [2]int{s.column(s.view.Started, w, step, end), s.column(s.view.Now, w, step, end)}
-	top := 0.0
+	top := 0.0 // of the scale
 	for _, v := range values {
 		if v > top {
 			top = v
@@ -40,12 +40,14 @@ func (s *screen) rateGraph(c *incident.ChainView, label, w, height int, step tim
 	return out
 }
 
-// graphRow is the row at a height above the ground, of so many.
+// graphRow is the row at a height above the ground, of so many. Nothing stands outside the columns that were watched.
 func graphRow(values []float64, watched [2]int, top float64, row, rows int) string {
 	var b strings.Builder
 	for i, v := range values {
 		switch {
-		case math.IsNaN(v) && row == 0 && i >= watched[0] && i <= watched[1]:
+		case i < watched[0] || i > watched[1]:
+			b.WriteByte(' ')
+		case math.IsNaN(v) && row == 0:
 			b.WriteRune('·')
 		case math.IsNaN(v) || v <= 0 || top == 0:
 			b.WriteByte(' ')

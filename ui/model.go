@@ -38,7 +38,7 @@ func newModel(ctx context.Context, o Options) *model {
 	m := &model{opt: o, ctx: ctx, theme: o.Theme, dark: true, profile: o.profile(), dirty: true}
 	m.screen = screen{
 		mode: o.Mode, detail: o.Detail, readOnly: o.ReadOnly, ascii: o.ASCII, loc: o.Location,
-		zoom: startZoom,
+		zoom: autoZoom,
 	}
 	if o.SetInterval != nil {
 		m.interval = o.Interval

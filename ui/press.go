@@ -162,9 +162,9 @@ func (m *model) choose(a action) bool {
 	case actSlower, actFaster:
 		m.pace(a == actSlower)
 	case actZoomIn:
-		m.zoom = max(m.zoom-1, 0)
+		m.zoom = max(m.zoomLevel()-1, 0)
 	case actZoomOut:
-		m.zoom = min(m.zoom+1, len(zooms)-1)
+		m.zoom = min(m.zoomLevel()+1, len(zooms)-1)
 	default:
 		return false
 	}

@@ -17,7 +17,26 @@ var zooms = []time.Duration{
 	10 * time.Second, 30 * time.Second, time.Minute, 5 * time.Minute,
 }
 
-const startZoom = 5
+// autoZoom leaves the zoom to zoomLevel.
+const autoZoom = -1
+
+// zoomLevel is the zoom in use. Until a person chooses one it widens with the time watched, up to five seconds a column.
+func (s *screen) zoomLevel() int {
+	const second, most = 3, 5
+	if s.zoom != autoZoom {
+		return s.zoom
+	}
+	if s.view == nil {
+		return most
+	}
+	watched, lane := s.view.Now.Sub(s.view.Started), time.Duration(s.inner()-20)
+	for z := second; z < most; z++ {
+		if lane*zooms[z] >= watched {
+			return z
+		}
+	}
+	return most
+}
 
 // timelinePanel draws a lane per chain over the events, newest first:
 //
@@ -30,7 +49,7 @@ func (s *screen) timelinePanel(l layout) box {
 	b := box{number: "³", title: "Timeline", focused: s.focus == panelTimeline}
 	b.info = events(len(s.view.Events))
 	if l.lanes > 1 {
-		b.info = period(zooms[s.zoom]) + " a column · " + b.info
+		b.info = period(zooms[s.zoomLevel()]) + " a column · " + b.info
 		b.lines = append(b.lines, s.lanes(l.lanes-1, l.graph)...)
 	}
 	b.lines = append(b.lines, s.eventLines(l.events())...)
@@ -63,7 +82,7 @@ func (s *screen) lanes(n, graph int) []string {
 		label = max(label, width(s.laneName(r.ID)))
 	}
 	w := s.inner() - label - 3
-	step := zooms[s.zoom]
+	step := zooms[s.zoomLevel()]
 	now := s.view.Now.Wall
 	// Columns stand on whole multiples of their length, and the axis moves on by a few at once: a second changes one column,
 	// not the whole picture.
