@@ -17,11 +17,30 @@ var zooms = []time.Duration{
 	10 * time.Second, 30 * time.Second, time.Minute, 5 * time.Minute,
 }
 
-const startZoom = 4
+// autoZoom leaves the zoom to zoomLevel.
+const autoZoom = -1
+
+// zoomLevel is the zoom in use. Until a person chooses one it widens with the time watched, up to five seconds a column.
+func (s *screen) zoomLevel() int {
+	const second, most = 3, 5
+	if s.zoom != autoZoom {
+		return s.zoom
+	}
+	if s.view == nil {
+		return most
+	}
+	watched, lane := s.view.Now.Sub(s.view.Started), time.Duration(s.inner()-20)
+	for z := second; z < most; z++ {
+		if lane*zooms[z] >= watched {
+			return z
+		}
+	}
+	return most
+}
 
 // timelinePanel draws a lane per chain over the events, newest first:
 //
-//	╭─ ³Timeline ────────────────────────────────────────────────────── 2 s a column · 14 events ─╮
+//	╭─ ³Timeline ────────────────────────────────────────────────────── 5 s a column · 14 events ─╮
 //	│ v4 nat POSTRTG    ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━×···· │
 //	│ v4 filter FWD     ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━ │
 //	│                   12:02          12:02:30       12:03          12:03:30       12:04         │
@@ -30,10 +49,10 @@ func (s *screen) timelinePanel(l layout) box {
 	b := box{number: "³", title: "Timeline", focused: s.focus == panelTimeline}
 	b.info = events(len(s.view.Events))
 	if l.lanes > 1 {
-		b.info = period(zooms[s.zoom]) + " a column · " + b.info
-		b.lines = append(b.lines, s.lanes(l.lanes-1)...)
+		b.info = period(zooms[s.zoomLevel()]) + " a column · " + b.info
+		b.lines = append(b.lines, s.lanes(l.lanes-1, l.graph)...)
 	}
-	b.lines = append(b.lines, s.eventLines(l.rows[panelTimeline]-l.lanes)...)
+	b.lines = append(b.lines, s.eventLines(l.events())...)
 	return b
 }
 
@@ -54,8 +73,8 @@ type laneCell struct {
 	start bool // a worse state begins here
 }
 
-// lanes draws the axis and the lanes of the first n chains as they are sorted.
-func (s *screen) lanes(n int) []string {
+// lanes draws the axis and the lanes of the first n chains as they are sorted, under the rate of the selected one.
+func (s *screen) lanes(n, graph int) []string {
 	rows := s.visible()
 	rows = rows[:min(n, len(rows))]
 	label := 0
@@ -63,17 +82,30 @@ func (s *screen) lanes(n int) []string {
 		label = max(label, width(s.laneName(r.ID)))
 	}
 	w := s.inner() - label - 3
-	step := zooms[s.zoom]
+	step := zooms[s.zoomLevel()]
 	now := s.view.Now.Wall
-	// Columns stand on whole multiples of their length, so that a lane moves by whole columns and nothing in it shimmers.
-	end := now.Truncate(step).Add(step)
+	// Columns stand on whole multiples of their length, and the axis moves on by a few at once: a second changes one column,
+	// not the whole picture.
+	end := now.Truncate(leap * step).Add(leap * step)
 	out := []string{s.axis(label, w, step, end)}
+	if c := s.current(); c != nil && graph > 0 {
+		out = append(out, s.rateGraph(c, label, w, graph, step, end)...)
+	}
 	for _, r := range rows {
 		l := s.innerLine(groundPlain).gap(1).put(roleDim, left(s.laneName(r.ID), label)).gap(1)
 		s.putLane(l, s.laneCells(r.Lane, w, step, end))
 		out = append(out, l.full())
 	}
 	return out
+}
+
+// leap is by how many columns the axis moves on when its end is reached.
+const leap = 4
+
+// column is the place of a moment on an axis of w columns that ends at end.
+func (s *screen) column(t flannel.Time, w int, step time.Duration, end time.Time) int {
+	back := end.Sub(s.view.Now.Wall.Add(-s.view.Now.Sub(t)))
+	return w - 1 - int((back-1)/step)
 }
 
 // laneName leaves out what every chain's name starts with.
@@ -89,16 +121,11 @@ func (s *screen) laneName(id flannel.ChainID) string {
 // laneCells gives the worst state in each column, so that a gap far shorter than a column still shows.
 func (s *screen) laneCells(lane []incident.Span, w int, step time.Duration, end time.Time) []laneCell {
 	cells := make([]laneCell, w)
-	now := s.view.Now
-	at := func(t flannel.Time) int {
-		back := end.Sub(now.Wall.Add(-now.Sub(t)))
-		return w - 1 - int((back-1)/step)
-	}
+	at := func(t flannel.Time) int { return s.column(t, w, step, end) }
 	for i, span := range lane {
-		first, last := at(span.From), w-1
+		first, last := at(span.From), at(s.view.Now)
 		if i+1 < len(lane) {
-			last = at(lane[i+1].From)
-			// The next state takes over where it starts, unless this one was worse.
+			last = at(lane[i+1].From) // shared by both; the worse one shows
 		}
 		g := gradeOf(span.State)
 		for c := max(first, 0); c <= min(last, w-1); c++ {

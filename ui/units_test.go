@@ -45,8 +45,10 @@ func TestNatChainsCountConnectionsAndFilterChainsPackets(t *testing.T) {
 		id   flannel.ChainID
 		want string
 	}{
-		{flannel.MasqChain(flannel.IptablesNft, flannel.IPv4), "c"}, {flannel.MasqChain(flannel.Nftables, flannel.IPv6), "c"},
-		{flannel.ForwardChain(flannel.IptablesLegacy, flannel.IPv4), "p"}, {flannel.ForwardChain(flannel.Nftables, flannel.IPv4), "p"},
+		{flannel.MasqChain(flannel.IptablesNft, flannel.IPv4), "c"},
+		{flannel.MasqChain(flannel.Nftables, flannel.IPv6), "c"},
+		{flannel.ForwardChain(flannel.IptablesLegacy, flannel.IPv4), "p"},
+		{flannel.ForwardChain(flannel.Nftables, flannel.IPv4), "p"},
 	} {
 		if got := unitOf(c.id); got != c.want {
 			t.Errorf("%v counts %q, want %q", c.id, got, c.want)
