@@ -41,6 +41,7 @@ type State struct {
 	stopped  flannel.Time             // when the last process of Flannel was found gone, zero while one runs or none was seen
 	holds    map[finding]flannel.Time // since when each finding holds
 	stops    []flannel.Time           // when Flannel was found gone
+	ended    []ended                  // processes of Flannel that were found gone
 	events   []Event
 	commits  []commit
 	author   *Who                     // of the news being folded
@@ -118,6 +119,7 @@ func (s *State) applyProcs(r *flannel.Reading[[]diagnose.Process], at flannel.Ti
 		return
 	}
 	s.noteStarts(r.Value, at)
+	s.noteEnds(before, *r, at)
 	switch {
 	case len(r.Value) > 0:
 		s.stopped = flannel.Time{}
@@ -138,6 +140,23 @@ func (s *State) noteStarts(procs []diagnose.Process, at flannel.Time) {
 	}
 	s.starts = slices.DeleteFunc(s.starts, func(t flannel.Time) bool { return at.Sub(t) > startsWindow })
 	s.starts = s.starts[max(0, len(s.starts)-maxStarts):]
+}
+
+// ended is a process of Flannel that was found gone.
+type ended struct {
+	pid int
+	at  flannel.Time
+}
+
+func (s *State) noteEnds(before, now flannel.Reading[[]diagnose.Process], at flannel.Time) {
+	if now.State != flannel.Known {
+		return
+	}
+	for _, p := range before.Value {
+		if !slices.ContainsFunc(now.Value, func(q diagnose.Process) bool { return q.PID == p.PID }) {
+			s.ended = append(s.ended, ended{p.PID, at})[max(0, len(s.ended)+1-maxStarts):]
+		}
+	}
 }
 
 func (s *State) applyLinks(r *flannel.Reading[[]diagnose.Link], at flannel.Time) {
