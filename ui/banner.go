@@ -45,9 +45,7 @@ func (s *screen) banner() string {
 	}
 	l.put(text, cut(h.text, end-l.w))
 	// What is left over goes to whom it may help, in this order, and never in part.
-	if h.who != "" && l.w+len(" · ")+width(h.by+h.who) <= end {
-		l.put(roleDim, " · "+h.by).put(roleWho, h.who)
-	}
+	s.putCulprit(l, h, end)
 	if h.key != "" && l.w+2+width(h.key) <= end {
 		end -= width(h.key) + 2
 	} else {
@@ -60,6 +58,17 @@ func (s *screen) banner() string {
 		l.to(end+2).put(roleKey, h.key)
 	}
 	return l.full()
+}
+
+// putCulprit names who did it, as fully as there is room for.
+func (s *screen) putCulprit(l *line, h headline, end int) {
+	program, _, _ := strings.Cut(h.who, " ← ")
+	for _, form := range [][2]string{{h.by, h.who}, {h.by, program}, {"", program}} {
+		if h.who != "" && l.w+width(" · ")+width(form[0]+form[1]) <= end {
+			l.put(roleDim, " · "+form[0]).put(roleWho, form[1])
+			return
+		}
+	}
 }
 
 func (s *screen) headline() headline {

@@ -24,8 +24,8 @@ func TestTheBannerSaysTheWorstThingInOneSentence(t *testing.T) {
 		{"nothing ever read", nil, 4 * time.Second, "✗ NO READING   nothing was read for 4 s"},
 		{"healthy", healthy(), 0, "● OK  4 chains as Flannel wants them · last change 11:58:00 by iptables[47110]"},
 		{"healthy again", recovered(), 0, "● OK  4 chains as Flannel wants them · last incident 12:04:27: flushed, 4.8 s, by iptables[48213]"},
-		{"empty", emptied(), 0, "✗ CRITICAL   v4 nat FLANNEL-POSTRTG empty for 4.2 s · emptied by iptables[48213] · +1 more"},
-		{"empty, and time goes on", emptied(), 2 * time.Second, "✗ CRITICAL   v4 nat FLANNEL-POSTRTG empty for 6.2 s · emptied by iptables[48213] · +1 more"},
+		{"empty", emptied(), 0, "✗ CRITICAL   v4 nat FLANNEL-POSTRTG empty for 4.2 s · emptied by iptables[48213] ← bash[47990] · +1 more"},
+		{"empty, and time goes on", emptied(), 2 * time.Second, "✗ CRITICAL   v4 nat FLANNEL-POSTRTG empty for 6.2 s · emptied by iptables[48213] ← bash[47990] · +1 more"},
 		{"who is known from the incident alone", change(emptied(), func(v *incident.View) {
 			v.Events = nil
 			v.Incidents = []incident.Incident{{Open: true, By: &incident.Who{PID: 9, Comm: "nft"}, Spells: []incident.Spell{{Chain: v.Chains[0].ID, Open: true}}}}

@@ -18,12 +18,7 @@ import (
 func (s *screen) rateGraph(c *incident.ChainView, label, w, height int, step time.Duration, end time.Time) []string {
 	values := s.columnRates(c, w, step, end)
 	watched := [2]int{s.column(s.view.Started, w, step, end), s.column(s.view.Now, w, step, end)}
-	top := 0.0 // of the scale
-	for _, v := range values {
-		if v > top {
-			top = v
-		}
-	}
+	top := scaleOf(values)
 	head := right(strings.TrimSpace(scaled(top))+" "+unitOf(c.ID)+"/s", label)
 	out := make([]string, height)
 	for row := range height {

@@ -172,7 +172,10 @@ func emptied() *incident.View {
 		ID: "chain-empty", Severity: diagnose.Critical, Object: four.ID.String(),
 		Summary: "the masquerade chain is empty", Chain: four.ID, Since: at(flushed),
 	})
-	s.event(flushed, incident.EventEmptied, diagnose.Critical, four, "emptied, −6 rules", &incident.Who{PID: 48213, Comm: "iptables"})
+	s.event(flushed, incident.EventEmptied, diagnose.Critical, four, "emptied, −6 rules", &incident.Who{PID: 48213, Comm: "iptables", Origin: &incident.Origin{
+		Cmdline: incident.Fact[[]string]{Value: []string{"iptables", "-w", "-t", "nat", "-F", "FLANNEL-POSTRTG"}, Certainty: incident.Exact, How: "read 3 ms after exec"},
+		Parents: incident.Fact[[]incident.Ancestor]{Value: []incident.Ancestor{{PID: 47990, Comm: "bash"}, {PID: 812, Comm: "sshd"}}, Certainty: incident.Exact, How: "read 3 ms after exec"},
+	}})
 	return &s.View
 }
 

@@ -2,7 +2,6 @@ package ui
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -240,9 +239,16 @@ func (s *screen) eventLines(height int) []string {
 	}
 	list = list[first:min(first+max(height, 0), len(list))]
 	text, who := 0, 0
+	name := whoText
 	for _, e := range list {
 		text = max(text, width(s.eventText(e)))
-		who = max(who, min(width(whoText(e.Who)), 30))
+		who = max(who, width(name(e.Who)))
+	}
+	if fixed := 16 + 4; text+who+fixed > s.inner() { // what happened comes before who started whom
+		name, who = shortWho, 0
+		for _, e := range list {
+			who = max(who, min(width(name(e.Who)), s.inner()/3))
+		}
 	}
 	out := make([]string, 0, len(list))
 	for i, e := range list {
@@ -250,20 +256,20 @@ func (s *screen) eventLines(height int) []string {
 		if first+i == at {
 			l.ground = groundSelect
 		}
-		s.putEvent(l, e, text, who)
+		s.putEvent(l, e, text, left(name(e.Who), who))
 		out = append(out, l.full())
 	}
 	return out
 }
 
-func (s *screen) putEvent(l *line, e *incident.Event, text, who int) {
+func (s *screen) putEvent(l *line, e *incident.Event, text int, who string) {
 	sign, as := severitySign(e.Severity)
 	if e.Kind == incident.EventRefilled || e.Kind == incident.EventHookBack || e.Kind == incident.EventReadBack {
 		sign, as = signDone, roleGood
 	}
 	l.gap(1).put(roleDim, moment(e.Time.Wall, s.view.Now.Wall, s.loc)).gap(1).put(as, sign).gap(1)
-	text = min(text, l.max-l.w-who-4)
-	l.put(roleText, left(s.eventText(e), text)).gap(3).put(roleWho, left(whoText(e.Who), who))
+	text = min(text, l.max-l.w-width(who)-4)
+	l.put(roleText, left(s.eventText(e), text)).gap(3).put(roleWho, who)
 }
 
 func (s *screen) eventText(e *incident.Event) string {
@@ -274,15 +280,32 @@ func (s *screen) eventText(e *incident.Event) string {
 	return text
 }
 
-// whoText names a program, or nothing where none is known.
+// whoText names a program and the one that started it, or gives nothing where none is known.
 func whoText(w *incident.Who) string {
-	switch {
-	case w == nil:
+	if w == nil {
 		return ""
-	case w.PID == 0:
-		return clean(w.Comm)
 	}
-	return fmt.Sprintf("%s[%d]", clean(w.Comm), w.PID)
+	text := program(w.Comm, w.PID)
+	if w.Origin != nil && len(w.Origin.Parents.Value) > 0 {
+		p := w.Origin.Parents.Value[0]
+		text += " ← " + program(p.Comm, p.PID)
+	}
+	return text
+}
+
+// shortWho names the program alone.
+func shortWho(w *incident.Who) string {
+	if w == nil {
+		return ""
+	}
+	return program(w.Comm, w.PID)
+}
+
+func program(comm string, pid int) string {
+	if pid == 0 {
+		return clean(comm)
+	}
+	return fmt.Sprintf("%s[%d]", clean(comm), pid)
 }
 
 // selectedEvent is the event that has the keys, nil if there is none.
@@ -292,33 +315,4 @@ func (s *screen) selectedEvent() *incident.Event {
 		return list[i]
 	}
 	return nil
-}
-
-// eventPage shows one event in full.
-func (s *screen) eventPage() box {
-	b := box{title: "Event"}
-	e := s.selectedEvent()
-	if e == nil {
-		return b
-	}
-	add := func(label, text string, as role) {
-		for _, part := range wrap(text, s.inner()-14) {
-			b.lines = append(b.lines, s.innerLine(groundPlain).gap(2).put(roleDim, left(label, 10)).put(as, part).full())
-			label = ""
-		}
-	}
-	add("when", e.Time.Wall.In(s.loc).Format("2006-01-02 15:04:05.000000 MST")+", "+span(s.ago(e.Time))+" ago", roleText)
-	sign, as := severitySign(e.Severity)
-	add("severity", sign+" "+string(e.Severity), as)
-	add("what", clean(e.Text), roleStrong)
-	if e.Chain != (flannel.ChainID{}) {
-		add("chain", clean(e.Chain.String()), roleText)
-	}
-	who := whoText(e.Who)
-	if who == "" {
-		who = "unknown: the kernel did not say, or the change was seen only by reading"
-	}
-	add("who", who, roleWho)
-	b.lines = slices.Insert(b.lines, 0, s.innerLine(groundPlain).full())
-	return b
 }

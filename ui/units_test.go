@@ -87,6 +87,19 @@ func TestASCIIPicturesHoldNothingElse(t *testing.T) {
 	}
 }
 
+func TestTheScaleIsARoundNumberThatNothingExceeds(t *testing.T) {
+	for top, want := range map[float64]float64{0: 0, 0.7: 0.8, 1: 1, 41: 50, 53: 60, 99: 100, 100: 100, 18400: 20000} {
+		if got := scaleOf([]float64{math.NaN(), top, top / 3}); math.Abs(got-want) > want/1e9 {
+			t.Errorf("scale of %v is %v, want %v", top, got, want)
+		}
+	}
+	for v := 1e-6; v < 1e12; v *= 1.037 {
+		if got := scaleOf([]float64{v}); got < v || got > 1.34*v {
+			t.Fatalf("scale of %v is %v", v, got)
+		}
+	}
+}
+
 func TestWrapLosesNothing(t *testing.T) {
 	text := "-s 10.244.0.0/16 ! -d 224.0.0.0/4 -m comment --comment \"flanneld masq\" -j MASQUERADE --random-fully"
 	for w := 5; w < 120; w++ {
