@@ -58,21 +58,16 @@ type Surveyor struct {
 	pods    map[netip.Addr]string
 	survey  Survey
 	kinds   map[Kind]*Tally
-	states  map[stateKey]int
-	sources tops
-	dests   tops
-}
-
-type stateKey struct {
-	proto, state uint8
-	status       Status
+	states  *states
+	sources *tops
+	dests   *tops
 }
 
 // NewSurveyor prepares to look at a node.
 func NewSurveyor(t Topology) *Surveyor {
 	s := &Surveyor{
-		c: NewClassifier(t), pods: t.Pods, kinds: map[Kind]*Tally{}, states: map[stateKey]int{},
-		sources: tops{}, dests: tops{}, survey: Survey{Masquerade: t.Masquerade},
+		c: NewClassifier(t), pods: t.Pods, kinds: map[Kind]*Tally{}, states: new(states),
+		sources: new(tops), dests: new(tops), survey: Survey{Masquerade: t.Masquerade},
 	}
 	for _, k := range Kinds {
 		s.kinds[k] = &Tally{}
@@ -83,12 +78,13 @@ func NewSurveyor(t Topology) *Surveyor {
 // Add takes one entry. It keeps nothing of f but copies.
 func (s *Surveyor) Add(f *Flow) {
 	s.survey.Entries++
-	s.states[stateOf(f)]++
-	if !s.c.PodFlow(f) {
+	s.states.add(f)
+	fromPod := within(s.c.networks, f.Orig.Src)
+	if !fromPod && !within(s.c.networks, f.Target()) {
 		return
 	}
 	s.survey.Pods++
-	if within(s.c.networks, f.Orig.Src) {
+	if fromPod {
 		s.sources.add(f.Orig.Src)
 	}
 	s.dests.add(f.Target())
@@ -125,11 +121,7 @@ func (s *Surveyor) Done(took time.Duration) *Survey {
 	for k, t := range s.kinds {
 		v.Kinds[k] = *t
 	}
-	v.States = map[string]int{}
-	for k, n := range s.states {
-		f := Flow{Status: k.status, State: k.state, Orig: Tuple{Proto: k.proto}}
-		v.States[f.Protocol()+" "+f.StateName()] += n
-	}
+	v.States = s.states.list()
 	v.Sources, v.Destinations = s.sources.list(s.pods), s.dests.list(s.pods)
 	slices.SortFunc(v.Flows, compareSamples)
 	return &v
@@ -145,43 +137,28 @@ func (t Tuple) compare(u Tuple) int {
 		cmp.Compare(t.SPort, u.SPort), cmp.Compare(t.DPort, u.DPort), cmp.Compare(t.ID, u.ID))
 }
 
-func stateOf(f *Flow) stateKey {
+// states counts entries by protocol and by what StateName tells apart: the state of TCP, or SeenReply and Assured.
+type states [256][16]uint32
+
+func (s *states) add(f *Flow) {
 	if f.Orig.Proto == TCP {
-		return stateKey{proto: TCP, state: f.State}
-	}
-	return stateKey{proto: f.Orig.Proto, status: f.Status & (SeenReply | Assured)}
-}
-
-// topsRoom is how many addresses are counted apart at once.
-const topsRoom = 4096
-
-// tops counts addresses in bounded memory (Misra and Gries): where there is no room for one more, all counts are lowered by
-// one and what is at 0 goes. A count is too low by the number of entries divided by topsRoom at most.
-type tops map[netip.Addr]uint32
-
-func (t tops) add(a netip.Addr) {
-	if n, ok := t[a]; ok || len(t) < topsRoom {
-		t[a] = n + 1
+		s[TCP][f.State&15]++
 		return
 	}
-	for b, n := range t {
-		if n == 1 {
-			delete(t, b)
-			continue
-		}
-		t[b] = n - 1
-	}
+	s[f.Orig.Proto][f.Status&(SeenReply|Assured)]++
 }
 
-func (t tops) list(names map[netip.Addr]string) []Talker {
-	out := make([]Talker, 0, len(t))
-	for a, n := range t {
-		out = append(out, Talker{a, names[a], uint64(n)})
+func (s *states) list() map[string]int {
+	out := map[string]int{}
+	for proto := range s {
+		for state, n := range s[proto] {
+			if n > 0 {
+				f := Flow{Status: Status(state), State: uint8(state), Orig: Tuple{Proto: uint8(proto)}}
+				out[f.Protocol()+" "+f.StateName()] += int(n)
+			}
+		}
 	}
-	slices.SortFunc(out, func(a, b Talker) int {
-		return cmp.Or(cmp.Compare(b.Entries, a.Entries), a.Addr.Compare(b.Addr))
-	})
-	return slices.Clip(out[:min(len(out), maxTop)])
+	return out
 }
 
 const (

@@ -75,11 +75,6 @@ func set(list []netip.Addr) map[netip.Addr]bool {
 	return m
 }
 
-// PodFlow tells whether an entry concerns pods at all.
-func (c *Classifier) PodFlow(f *Flow) bool {
-	return within(c.networks, f.Orig.Src) || within(c.networks, f.Orig.Dst) || within(c.networks, f.Reply.Src)
-}
-
 // Kind judges one flow.
 func (c *Classifier) Kind(f *Flow) Kind {
 	switch {

@@ -103,16 +103,19 @@ func (r *Reader) dump(filter Filter, each func(*conntrack.Flow), skip func()) er
 	}
 	var f conntrack.Flow
 	return r.socket.ask(false, func(_ byte, attrs []byte) error {
-		if filter.Mask != 0 {
+		if r.unmasked && filter.Mask != 0 {
 			if s, ok := conntrack.DecodeStatus(attrs); ok && !filter.matches(s) {
 				return nil
 			}
 		}
-		if conntrack.Decode(attrs, &f) != nil {
+		switch {
+		case conntrack.Decode(attrs, &f) != nil:
 			skip()
-			return nil
+		case filter.matches(f.Status):
+			each(&f)
+		default:
+			r.unmasked = true
 		}
-		each(&f)
 		return nil
 	})
 }
