@@ -2,6 +2,7 @@ package conntrack
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -43,6 +44,9 @@ type Sample struct {
 	Kind Kind   `json:"kind"`
 	Pod  string `json:"pod"`  // name of the pod concerned, "" if unknown
 	From string `json:"from"` // for Arriving: the node from whose tunnel it comes
+
+	Born flannel.Time `json:"born"` // when it was announced, zero where nobody was listening
+	Seen flannel.Time `json:"seen"` // since when it has been on the list
 }
 
 // Talker is an address and the number of entries it has. Beyond some thousand addresses it is a lower bound.
@@ -168,3 +172,11 @@ const (
 
 // Interval is how long to wait between two surveys, given what the last one took.
 func Interval(took time.Duration) time.Duration { return max(surveyEvery, surveyShare*took) }
+
+// Clone gives a survey that shares nothing with s.
+func (s *Survey) Clone() Survey {
+	c := *s
+	c.Kinds, c.States, c.Masquerade = maps.Clone(s.Kinds), maps.Clone(s.States), maps.Clone(s.Masquerade)
+	c.Flows, c.Sources, c.Destinations = slices.Clone(s.Flows), slices.Clone(s.Sources), slices.Clone(s.Destinations)
+	return c
+}

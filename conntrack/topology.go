@@ -2,6 +2,7 @@ package conntrack
 
 import (
 	"net/netip"
+	"slices"
 
 	"flanwatch/flannel"
 )
@@ -21,9 +22,23 @@ type Topology struct {
 	Masquerade map[flannel.Family]bool
 
 	Neighbours flannel.Reading[map[netip.Addr]bool] // addresses that answer on the links of this node
-	Routes     flannel.Reading[[]netip.Prefix]      // routes to pods of other nodes, with a default route if there is one
+	Routes     flannel.Reading[[]netip.Prefix]      // routes to pods; Unread where other nodes' pods need none
 	Pods       map[netip.Addr]string                // names of pods by address, as far as known
 }
+
+// Inside gives what pods reach under their own addresses, beside the pod networks.
+func (t *Topology) Inside() []netip.Prefix {
+	out := append(slices.Clone(t.Services),
+		netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10"),
+		netip.MustParsePrefix("224.0.0.0/4"), netip.MustParsePrefix("ff00::/8"))
+	for _, a := range t.Own {
+		out = append(out, netip.PrefixFrom(a, a.BitLen()))
+	}
+	return out[:min(len(out), maxInside)]
+}
+
+// maxInside bounds a list that a filter in the kernel has to go through. What it leaves out is sorted out afterwards.
+const maxInside = 40
 
 // Kind is what is wrong with a flow.
 type Kind string
@@ -93,7 +108,7 @@ func (c *Classifier) Kind(f *Flow) Kind {
 // bare tells a pod's flow to the outside that nothing translated. Where it goes is decided by where it really goes: a
 // service can stand for an address outside the cluster.
 func (c *Classifier) bare(f *Flow) bool {
-	if f.Reply.Dst != f.Orig.Src || !c.masquerade(f.Orig.Src) || !within(c.networks, f.Orig.Src) {
+	if f.Reply.Dst != f.Orig.Src || !c.masquerade(f.Orig.Src) || !c.pod(f.Orig.Src) {
 		return false
 	}
 	return c.outside(f.Target())

@@ -29,10 +29,12 @@ type Watcher struct {
 	nft      nftRules
 	legacy   legacyRules
 	host     *hostFacts
-	events   *nft.Events // set by the goroutine that listens; nobody else touches it before that has ended
-	root     string
-	gone     bool // the namespace was reported as gone
-	deaf     bool // listening for commits was reported as failing
+
+	connections *connections
+	events      *nft.Events // set by the goroutine that listens; nobody else touches it before that has ended
+	root        string
+	gone        bool // the namespace was reported as gone
+	deaf        bool // listening for commits was reported as failing
 }
 
 // Open prepares to watch. It opens nothing of the packet filter yet: what cannot be read is an observation, not an error.
@@ -48,6 +50,7 @@ func Open(o Options) (*Watcher, error) {
 	if w.host, err = openHost(ns, o); err != nil {
 		return nil, errors.Join(err, ns.close())
 	}
+	w.connections = newConnections(ns, w.host)
 	return w, nil
 }
 
@@ -81,10 +84,12 @@ func (w *Watcher) SetInterval(d time.Duration) {
 // Once reads everything once. The host comes first, because it says what rules to expect, and again, because rules can be
 // all that tells the networks.
 func (w *Watcher) Once(sink Sink) {
+	w.connections.readTable(w.clock.now, sink)
 	w.host.read(w.clock.now(), sink)
 	w.nft.read(w.clock.now, w.holding(sink))
 	w.legacy.read(w.clock.now, w.holding(sink))
 	w.host.read(w.clock.now(), sink)
+	w.connections.readTable(w.clock.now, sink) // again: two readings tell what goes on
 }
 
 // holding lets the host's reader see rules on their way.
@@ -122,10 +127,12 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 	sink = w.holding(sink)
 	start := time.Now()
 	nextNft, nextLegacy, nextHost := start, start, start.Add(hostInterval)
+	nextTable := start.Add(tableInterval)
+	defer w.connections.deafen()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		timer.Reset(time.Until(earliest(nextNft, nextLegacy, nextHost)))
+		timer.Reset(time.Until(earliest(nextNft, nextLegacy, nextHost, nextTable, w.connections.due(nextTable))))
 		select {
 		case <-ctx.Done():
 			return nil
@@ -136,6 +143,8 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 				w.legacy.read(w.clock.now, sink)
 				nextLegacy = time.Now().Add(w.legacy.interval(w.Interval()))
 			}
+		case b := <-w.connections.births:
+			w.connections.ages.Born(&b.flow, b.at)
 		case <-w.kick:
 			nextNft, nextLegacy = time.Now(), time.Now()
 		case <-timer.C:
@@ -146,6 +155,11 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 			w.checkNamespace(sink)
 			nextHost = now.Add(hostInterval)
 		}
+		if !now.Before(nextTable) {
+			w.connections.readTable(w.clock.now, sink)
+			nextTable = next(nextTable, now, max(tableInterval, w.Interval()))
+		}
+		w.connections.tick(w.clock.now, sink)
 		if !now.Before(nextNft) {
 			w.nft.read(w.clock.now, sink)
 			nextNft = next(nextNft, now, w.Interval())
@@ -197,7 +211,7 @@ func (w *Watcher) Close() error {
 	if w.events != nil {
 		errs = append(errs, w.events.Close())
 	}
-	errs = append(errs, w.host.close(), w.ns.close())
+	errs = append(errs, w.connections.close(), w.host.close(), w.ns.close())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("close watcher: %w", err)
 	}

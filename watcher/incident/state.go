@@ -46,6 +46,7 @@ type State struct {
 	author   *Who                     // of the news being folded
 	bodies   map[uint64]flannel.Entry // rules by their hash
 	faults   []Fault
+	table    table
 
 	incidents        []Incident
 	incidentsSeen    int
@@ -87,6 +88,10 @@ func (s *State) Apply(o *Observation) {
 		s.applyProcs(o.Procs, o.Time)
 	case o.Links != nil:
 		s.applyLinks(o.Links, o.Time)
+	case o.Table != nil:
+		s.applyTable(*o.Table, o.Time)
+	case o.Flows != nil:
+		s.applyFlows(o.Flows, o.Time)
 	case o.Fault != nil:
 		s.applyFault(*o.Fault, o.Time)
 	}
@@ -207,6 +212,7 @@ func (s *State) history(at flannel.Time) diagnose.History {
 			h.Since[id] = c.bare
 		}
 	}
+	h.Conntrack = s.table.window()
 	return h
 }
 
