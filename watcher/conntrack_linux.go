@@ -79,9 +79,10 @@ func missTable[T any](err error, at flannel.Time) flannel.Reading[T] {
 // survey looks at every entry once. It gives how long that took.
 func (c *connections) survey(masquerade map[flannel.Family]bool, now func() flannel.Time, sink Sink) time.Duration {
 	start := now()
-	s, err := c.look(masquerade, now)
-	r := missTable[conntrack.Survey](err, start)
-	if err == nil {
+	var r flannel.Reading[conntrack.Survey]
+	if s, err := c.look(masquerade, now); err != nil {
+		r = missTable[conntrack.Survey](err, now())
+	} else {
 		c.ages.Mark(s, start)
 		r = flannel.Know(*s, conntrack.SourceNetlink, now())
 	}

@@ -110,6 +110,10 @@ func asks(message string) bool {
 	}
 	command, _ := strconv.ParseUint(words[4], 16, 8)
 	subsystem, _ := strconv.ParseUint(words[5], 16, 8)
+	if subsystem == unix.NFNL_SUBSYS_CTNETLINK {
+		const get, statsCPU, stats = 1, 4, 5
+		return command == get || command == statsCPU || command == stats
+	}
 	switch command {
 	case unix.NFT_MSG_GETTABLE, unix.NFT_MSG_GETCHAIN, unix.NFT_MSG_GETRULE, unix.NFT_MSG_GETGEN:
 		return subsystem == unix.NFNL_SUBSYS_NFTABLES
