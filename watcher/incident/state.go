@@ -48,6 +48,7 @@ type State struct {
 	bodies   map[uint64]flannel.Entry // rules by their hash
 	bases    map[flannel.ChainID]*flannel.BaseChain
 	faults   []Fault
+	table    table
 
 	incidents        []Incident
 	incidentsSeen    int
@@ -92,6 +93,10 @@ func (s *State) Apply(o *Observation) {
 		s.applyProcs(o.Procs, o.Time)
 	case o.Links != nil:
 		s.applyLinks(o.Links, o.Time)
+	case o.Table != nil:
+		s.applyTable(*o.Table, o.Time)
+	case o.Flows != nil:
+		s.applyFlows(o.Flows, o.Time)
 	case o.Fault != nil:
 		s.applyFault(*o.Fault, o.Time)
 	}
@@ -231,6 +236,7 @@ func (s *State) history(at flannel.Time) diagnose.History {
 			h.Since[id] = c.bare
 		}
 	}
+	h.Conntrack = s.table.window()
 	return h
 }
 
