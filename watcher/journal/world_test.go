@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -69,6 +70,7 @@ func (w *world) fill(b flannel.Backend) {
 			}
 			if base := rs.Chain(want.HookChain); base != nil && b != flannel.Nftables {
 				base.Present, base.Base = true, &flannel.BaseChain{Type: "nat", Policy: "accept", Priority: -100}
+				base.Entries = slices.DeleteFunc(base.Entries, func(e flannel.Entry) bool { return e.Rule.Target.Chain == want.ID.Name })
 				base.Entries = append(base.Entries, w.entry(b, want.Hook))
 			}
 		}
