@@ -14,7 +14,7 @@ const (
 	// keyEvery is how often all counters are written, so that damage to a line costs no more than that.
 	keyEvery = time.Minute
 	// syncEvery is how often everything is written in full, so that a reader can start there.
-	syncEvery = 10 * time.Minute
+	syncEvery = 5 * time.Minute
 )
 
 // Encoder turns observations into lines. It is pure: bytes in, bytes out.
@@ -96,6 +96,9 @@ func (e *Encoder) Append(dst []byte, o *incident.Observation) (_ []byte, importa
 
 // isNews tells whether a commit touched anything that Flannel uses, or may have.
 func isNews(c *incident.Commit) bool { return c.Lost || len(c.Changes) > 0 || len(c.Tables) > 0 }
+
+// Note remembers of an observation that is not written what readers will have to be told later.
+func (e *Encoder) Note(o *incident.Observation) { _ = e.carried.note(e, o) } // what cannot be written is missing then too
 
 // appendFact writes anything but rules.
 func (e *Encoder) appendFact(dst []byte, o *incident.Observation) ([]byte, error) {

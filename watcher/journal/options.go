@@ -51,7 +51,7 @@ func fileName(at time.Time, last string) string {
 		}
 		before, err := time.Parse(fileTime+Suffix, last)
 		if err != nil {
-			return last[:len(last)-len(Suffix)] + "+" + Suffix
+			return last[:len(last)-len(Suffix)] + "~" + Suffix
 		}
 		at = before.Add(time.Nanosecond)
 	}

@@ -34,6 +34,7 @@ type Recording struct {
 type frame struct {
 	number  int
 	time    flannel.Time // of the observation before
+	latest  time.Time    // wall clock's highest value before
 	at      place
 	decoder *Decoder
 	state   *incident.State
@@ -50,6 +51,7 @@ func load(path string, every int) (*Recording, error) {
 	defer r.Close()
 	rec := &Recording{files: r.lines.files, every: every}
 	s := incident.NewState()
+	var latest time.Time
 	rec.keep(frame{decoder: r.decoder.clone(), state: s.Clone()})
 	for {
 		o, err := r.Next()
@@ -65,8 +67,11 @@ func load(path string, every int) (*Recording, error) {
 		}
 		rec.Last = o.Time
 		rec.Count++
+		if o.Time.Wall.After(latest) {
+			latest = o.Time.Wall
+		}
 		if rec.Count%rec.every == 0 {
-			rec.keep(frame{rec.Count, o.Time, r.lines.at, r.decoder.clone(), s.Clone()})
+			rec.keep(frame{rec.Count, o.Time, latest, r.lines.at, r.decoder.clone(), s.Clone()})
 		}
 	}
 	rec.Report, rec.Final = r.Report, s.View(rec.Last)
@@ -180,7 +185,10 @@ func (c *Cursor) Go(n int) {
 // GoTo moves the cursor behind the last observation that was made at or before a moment of the wall clock. Where that clock
 // was set back, the first such place counts.
 func (c *Cursor) GoTo(t time.Time) {
-	i := sort.Search(len(c.rec.frames), func(i int) bool { return i > 0 && c.rec.frames[i].time.Wall.After(t) }) - 1
+	i := 0
+	for i+1 < len(c.rec.frames) && !c.rec.frames[i+1].latest.After(t) {
+		i++
+	}
 	c.restore(&c.rec.frames[i])
 	for c.next != nil && !c.next.Time.Wall.After(t) {
 		c.Step()
