@@ -38,7 +38,7 @@ func newModel(ctx context.Context, o Options) *model {
 	m := &model{opt: o, ctx: ctx, theme: o.Theme, dark: true, profile: o.profile(), dirty: true}
 	m.screen = screen{
 		mode: o.Mode, detail: o.Detail, readOnly: o.ReadOnly, ascii: o.ASCII, loc: o.Location,
-		zoom: startZoom,
+		zoom: autoZoom,
 	}
 	if o.SetInterval != nil {
 		m.interval = o.Interval
@@ -52,7 +52,15 @@ type tickMsg struct{}
 
 // Init waits for the first view, asks the terminal for its background and starts the clock.
 func (m *model) Init() tea.Cmd {
-	return tea.Batch(m.opt.Mailbox.wait(m.ctx), tea.RequestBackgroundColor, m.tick(time.Second))
+	return tea.Batch(m.opt.Mailbox.wait(m.ctx), m.askBackground(), m.tick(rest))
+}
+
+// askBackground asks the terminal how bright it is, where the theme depends on it.
+func (m *model) askBackground() tea.Cmd {
+	if m.theme != ThemeAuto {
+		return nil
+	}
+	return tea.RequestBackgroundColor
 }
 
 func (m *model) tick(d time.Duration) tea.Cmd {

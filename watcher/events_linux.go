@@ -75,8 +75,12 @@ func (w *Watcher) commit(c announced, sink Sink) {
 		w.nft.read(w.clock.now, sink)
 		return
 	}
+	ours := len(c.commit.Changes) > 0 || len(c.commit.Tables) > 0
+	if ours {
+		c.commit.Who = w.host.asker.Who(c.commit.Who, c.at)
+	}
 	sink(&incident.Observation{Time: c.at, Commit: c.commit})
-	if c.commit.Lost || len(c.commit.Changes) > 0 || len(c.commit.Tables) > 0 {
+	if ours || c.commit.Lost {
 		w.nft.read(w.clock.now, sink)
 	}
 }

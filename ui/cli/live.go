@@ -47,6 +47,9 @@ func (l *live) observe(o *incident.Observation) {
 
 // isNews tells whether an observation is worth a picture at once: anything but counters.
 func (l *live) isNews(o *incident.Observation) bool {
+	if o.Table != nil {
+		return false
+	}
 	if o.Rules == nil {
 		return true
 	}

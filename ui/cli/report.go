@@ -19,6 +19,7 @@ type report struct {
 	Node       nodeReport         `json:"node"`
 	Flannel    diagnose.Flannel   `json:"flannel"`
 	Chains     []chainReport      `json:"chains"`
+	Conntrack  conntrackReport    `json:"conntrack"`
 	Findings   []diagnose.Finding `json:"findings"`
 	Unreadable []unreadable       `json:"unreadable"`
 }
@@ -55,7 +56,7 @@ type unreadable struct {
 func newReport(v *incident.View) report {
 	r := report{
 		Schema: checkSchema, Time: v.Now.Wall.UTC(), Node: newNodeReport(v), Flannel: v.Flannel,
-		Chains: []chainReport{}, Findings: v.Findings, Unreadable: []unreadable{},
+		Conntrack: newConntrackReport(v.Table), Chains: []chainReport{}, Findings: v.Findings, Unreadable: []unreadable{},
 	}
 	if r.Findings == nil {
 		r.Findings = []diagnose.Finding{}
@@ -68,6 +69,7 @@ func newReport(v *incident.View) report {
 			r.Unreadable = append(r.Unreadable, unreadable{b.Backend.String(), b.Why})
 		}
 	}
+	r.Unreadable = append(r.Unreadable, unreadableTable(v.Table)...)
 	for _, f := range v.Faults {
 		r.Unreadable = append(r.Unreadable, unreadable{f.Reader, f.Why})
 	}

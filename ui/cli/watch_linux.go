@@ -100,13 +100,19 @@ func lines(ctx context.Context, l *live, now func() flannel.Time, every time.Dur
 	defer tick.Stop()
 	var writer ui.Lines
 	for {
+		due := false
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
+			due = true
 		case <-l.news:
 		}
-		for _, line := range writer.Next(l.view(now())) {
+		text := writer.Next(l.view(now()))
+		if !due {
+			text = text[:len(text)-1] // the last one tells the state, and is for every interval
+		}
+		for _, line := range text {
 			if _, err := fmt.Fprintln(out, line); err != nil {
 				return exit(ExitUnreadable, fmt.Errorf("write: %w", err))
 			}
@@ -117,13 +123,18 @@ func lines(ctx context.Context, l *live, now func() flannel.Time, every time.Dur
 // Second look of check: a chain that is empty while Flannel runs may be in the middle of a restart.
 const secondLook = 2 * time.Second
 
-// look reads everything once. Where a chain is empty and Flannel runs it looks again, and reports what is still there.
-func look(ctx context.Context, o *options) (*incident.View, error) {
+// look reads everything once, and with flows every connection. Where a chain is empty and Flannel runs it looks again, and
+// reports what is still there.
+func look(ctx context.Context, o *options, flows bool) (*incident.View, error) {
 	w, err := watcher.Open(o.watcher())
 	if err != nil {
 		return nil, exit(ExitUnreadable, err)
 	}
 	defer w.Close()
+	return lookWith(ctx, w, o, flows)
+}
+
+func lookWith(ctx context.Context, w *watcher.Watcher, o *options, flows bool) (*incident.View, error) {
 	state := incident.NewState()
 	w.Once(state.Apply)
 	view := state.View(w.Now())
@@ -131,16 +142,20 @@ func look(ctx context.Context, o *options) (*incident.View, error) {
 		state.Apply(o)
 		return state.View(w.Now()), nil
 	}
-	if !mayHeal(view) {
-		return view, nil
+	if mayHeal(view) {
+		select {
+		case <-time.After(secondLook):
+		case <-ctx.Done():
+			return nil, exit(ExitUnreadable, ctx.Err())
+		}
+		w.Once(state.Apply)
+		view = state.View(w.Now())
 	}
-	select {
-	case <-time.After(secondLook):
-	case <-ctx.Done():
-		return nil, exit(ExitUnreadable, ctx.Err())
+	if flows {
+		w.Survey(view.Table.Masquerade, state.Apply)
+		view = state.View(w.Now())
 	}
-	w.Once(state.Apply)
-	return state.View(w.Now()), nil
+	return view, nil
 }
 
 // elsewhere says so where nothing of Flannel is found, nobody named a namespace, and this one is evidently not the node's:

@@ -163,6 +163,23 @@ func TestAStoppingFlanneldThatTakesItsRulesAlongIsATeardown(t *testing.T) {
 	}
 }
 
+func TestATeardownSoonAfterAStartIsNotTakenForTheStart(t *testing.T) {
+	w := newWorld(t, nft)
+	old := w.flanneld(3 * time.Second)
+	w.procs(old)
+	w.wait(time.Second).read(nft)
+	who := by("iptables-restor", "flanneld")
+	who.Origin.Parents.Value[0].PID = old.PID
+	w.change(func() {
+		w.rules[nft].Chain(masq).Entries = nil
+		w.rules[nft].Chain(baseOf(masq)).Entries = nil
+	}).announceBy(who).wait(500 * time.Millisecond)
+	w.procs()
+	if i := w.only(); i.Kind != KindTeardown {
+		t.Errorf("it is a %s", i.Kind)
+	}
+}
+
 func TestKindsOfIncidents(t *testing.T) {
 	stranger := by("iptables", "bash")
 	foreign, _ := flannel.ParseRule("-s 172.17.0.0/16 -j MASQUERADE")
@@ -307,6 +324,38 @@ func TestAnOutageOlderThanTheWatchIsMarkedSo(t *testing.T) {
 	w.procs(w.flanneld(time.Hour))
 	if i := w.only(); !i.Before || !i.Open {
 		t.Errorf("%+v", i)
+	}
+}
+
+func TestTimesAreUncertainWhereAnnouncementsWereLost(t *testing.T) {
+	w := newWorld(t, nft)
+	lose := func() {
+		w.s.Apply(&Observation{Time: w.now, Commit: &Commit{Backend: nft, Generation: w.gen, Lost: true}})
+	}
+	w.wait(time.Second).flush(masq)
+	lose()
+	w.read(nft)
+	if i := w.only(); !i.Uncertain {
+		t.Error("its beginning is not exact")
+	}
+	w.wait(time.Minute).refill(nft).announce("x").read(nft)
+	w.wait(time.Minute).flush(masq).announce("x").read(nft)
+	if i := w.view().Incidents[1]; i.Uncertain {
+		t.Error("a later one is exact again")
+	}
+	lose()
+	if i := w.view().Incidents[1]; !i.Uncertain {
+		t.Error("its end is not exact")
+	}
+}
+
+func TestEventsFitJSON(t *testing.T) {
+	w := newWorld(t, nft)
+	w.wait(time.Second).flush(masq).announce("iptables")
+	w.fail(nft)
+	text, err := json.Marshal(w.view().Events)
+	if err != nil || !strings.Contains(string(text), `"who":{"pid":48213,"comm":"iptables"}`) || strings.Contains(string(text), `"chain":{"backend":0`) {
+		t.Errorf("%s, %v", text, err)
 	}
 }
 

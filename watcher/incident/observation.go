@@ -3,6 +3,7 @@
 package incident
 
 import (
+	"flanwatch/conntrack"
 	"flanwatch/flannel"
 	"flanwatch/watcher/diagnose"
 )
@@ -18,6 +19,8 @@ type Observation struct {
 	Node   *flannel.Node                        // the node's configuration was read
 	Procs  *flannel.Reading[[]diagnose.Process] // Flannel's processes were looked for
 	Links  *flannel.Reading[[]diagnose.Link]    // network interfaces were looked for
+	Table  *flannel.Reading[conntrack.Health]   // the counters of connection tracking were read
+	Flows  *flannel.Reading[conntrack.Survey]   // every connection was looked at
 	Fault  *Fault                               // watching itself is in trouble, or well again
 }
 
@@ -74,10 +77,10 @@ type RuleRemoved struct {
 
 // Who names a program that changed something.
 type Who struct {
-	PID  int    // number in the initial PID namespace, 0 if unknown
-	Comm string // the kernel's name of it, at most 15 bytes, unsanitized
+	PID  int    `json:"pid"`  // number in the initial PID namespace, 0 if unknown
+	Comm string `json:"comm"` // the kernel's name of it, at most 15 bytes, unsanitized
 
-	Origin *Origin // what was found out beyond that, nil if nobody asked
+	Origin *Origin `json:"origin,omitempty"` // what was found out beyond that, nil if nobody asked
 }
 
 // Fault is trouble of the watcher itself.

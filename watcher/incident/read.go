@@ -17,6 +17,7 @@ type backend struct {
 	read     flannel.Time            // last good read
 	every    time.Duration           // between the last two good reads
 	past     map[flannel.ChainID]int // rules of others in base chains, before the last news
+	lost     bool                    // announcements were lost since the last good read
 	booked   flannel.Time            // when rules was last carried on from an announcement
 }
 
@@ -100,6 +101,7 @@ func (s *State) count(b *backend, rs *flannel.Ruleset, at flannel.Time) bool {
 		}
 	}
 	s.verify(b, at)
+	b.lost = false
 	return true
 }
 
@@ -124,8 +126,10 @@ func (s *State) readFailed(b *backend, r *flannel.Reading[flannel.Ruleset], at f
 	}
 	s.facts.Rules[b.name] = flannel.Miss[flannel.Ruleset](r.State, r.Why, r.Source, at)
 	if r.State == flannel.Unreadable && was != flannel.Unreadable {
-		s.note(Event{Time: at, Kind: EventReadFail, Severity: diagnose.Warning,
-			Text: b.name.String() + " cannot be read: " + flannel.Printable(r.Why)})
+		s.note(Event{
+			Time: at, Kind: EventReadFail, Severity: diagnose.Warning,
+			Text: b.name.String() + " cannot be read: " + flannel.Printable(r.Why),
+		})
 	}
 	s.judge(at)
 }
@@ -147,6 +151,7 @@ func (s *State) readNews(b *backend, rs *flannel.Ruleset, r *flannel.Reading[fla
 	}
 	s.take(b, n)
 	s.verify(b, at)
+	b.lost = false
 }
 
 // change puts the next ruleset in place of the last.
