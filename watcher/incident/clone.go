@@ -24,6 +24,8 @@ func (s *State) Clone() *State {
 	c.bases = maps.Clone(s.bases)
 	c.starts = slices.Clone(s.starts)
 	c.stops = slices.Clone(s.stops)
+	c.ended = slices.Clone(s.ended)
+	c.table.readings = slices.Clone(s.table.readings)
 	c.incidents = slices.Clone(s.incidents)
 	c.events = slices.Clip(s.events)
 	c.commits = slices.Clip(s.commits)

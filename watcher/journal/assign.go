@@ -160,7 +160,11 @@ func (c *codec) assignMap(v reflect.Value, x any) error {
 		if err := c.assign(e, value); err != nil {
 			return err
 		}
-		v.SetMapIndex(reflect.ValueOf(unquoted(key)).Convert(v.Type().Key()), e)
+		k := reflect.New(v.Type().Key()).Elem()
+		if err := c.assignText(k, unquoted(key)); err != nil {
+			return err
+		}
+		v.SetMapIndex(k, e)
 	}
 	return nil
 }

@@ -37,6 +37,7 @@ var (
 	wallType   = reflect.TypeFor[time.Time]()
 	ruleType   = reflect.TypeFor[flannel.Rule]()
 	prefixType = reflect.TypeFor[netip.Prefix]()
+	addrType   = reflect.TypeFor[netip.Addr]()
 )
 
 // of lists the fields of a struct, those of embedded structs among them.
@@ -98,6 +99,9 @@ func (c *codec) append(dst []byte, v reflect.Value) ([]byte, error) {
 	case reflect.Pointer:
 		return c.append(dst, v.Elem())
 	case reflect.Struct:
+		if v.Type() == addrType {
+			return appendScalar(dst, v)
+		}
 		return c.appendStruct(dst, v)
 	case reflect.Slice:
 		return c.appendSlice(dst, v)
@@ -165,13 +169,14 @@ func (c *codec) appendSlice(dst []byte, v reflect.Value) (_ []byte, err error) {
 
 func (c *codec) appendMap(dst []byte, v reflect.Value) (_ []byte, err error) {
 	keys := v.MapKeys()
-	slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
+	name := func(k reflect.Value) string { return fmt.Sprint(k.Interface()) }
+	slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(name(a), name(b)) })
 	dst = append(dst, '{')
 	for i, k := range keys {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = append(appendText(dst, k.String()), ':')
+		dst = append(appendText(dst, name(k)), ':')
 		if dst, err = c.append(dst, v.MapIndex(k)); err != nil {
 			return dst, err
 		}

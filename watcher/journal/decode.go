@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"flanwatch/conntrack"
 	"flanwatch/flannel"
 	"flanwatch/watcher/incident"
 )
@@ -20,6 +21,8 @@ type Decoder struct {
 	running  bool         // what was read so far goes on in this line, so what is carried is known
 	gapped   bool         // a gap was told, and not yet its end
 	backends backends
+	table    table
+	health   flannel.Reading[conntrack.Health]
 	numbers  []int64
 	rules    incident.RulesRead
 	read     incident.Observation
@@ -63,7 +66,7 @@ const (
 
 // Miss tells the decoder that lines are missing here.
 func (d *Decoder) Miss() {
-	d.timed = false
+	d.timed, d.table.whole = false, false
 	for i := range d.backends {
 		d.backends[i].whole = false
 	}
@@ -87,7 +90,7 @@ func (d *Decoder) header(line []byte) error {
 	}
 	d.running = d.running && h.Session == d.Header.Session && h.Part == d.Header.Part+1
 	d.Header, d.last, d.timed = h, h.Time, true
-	d.backends = backends{}
+	d.backends, d.table = backends{}, table{}
 	return nil
 }
 
@@ -121,8 +124,11 @@ func (d *Decoder) object(line []byte) (*incident.Observation, error) {
 	}
 	d.running = true
 	d.read = x.Observation
-	if x.Rules != nil {
+	switch {
+	case x.Rules != nil:
 		d.keep(x.Rules, x.Full)
+	case x.Table != nil:
+		d.table = table{*x.Table, true}
 	}
 	return &d.read, nil
 }
@@ -177,9 +183,9 @@ func (d *Decoder) delta(line []byte) (*incident.Observation, error) {
 		numbers = append(numbers, 0)
 	}
 	d.numbers = numbers
-	i := int(numbers[0]) - 1
-	if numbers[0] < 1 || numbers[0] > int64(len(d.backends)) {
-		return nil, fmt.Errorf("no backend has number %d", numbers[0])
+	code := numbers[0]
+	if code < 1 || code > tableCode {
+		return nil, fmt.Errorf("no source has number %d", code)
 	}
 	if d.timed {
 		if !countable(d.last) {
@@ -187,7 +193,10 @@ func (d *Decoder) delta(line []byte) (*incident.Observation, error) {
 		}
 		d.last = after(d.last, numbers[1], numbers[2])
 	}
-	r := &d.backends[i]
+	if code == tableCode {
+		return d.moveTable(numbers[3:])
+	}
+	r := &d.backends[code-1]
 	if !d.timed || !r.whole {
 		r.whole = false
 		d.Skipped++
@@ -197,6 +206,23 @@ func (d *Decoder) delta(line []byte) (*incident.Observation, error) {
 		return nil, errOrder
 	}
 	return d.hand(r, uint32(int64(r.Ruleset.Value.Generation)+numbers[3])), nil
+}
+
+// moveTable gives the counters of connection tracking with what they have moved.
+func (d *Decoder) moveTable(list []int64) (*incident.Observation, error) {
+	if !d.timed || !d.table.whole {
+		d.table.whole = false
+		d.Skipped++
+		return nil, nil
+	}
+	if err := d.table.move(list); err != nil {
+		return nil, err
+	}
+	d.running = true
+	d.table.At = d.last
+	d.health = d.table.Reading
+	d.read = incident.Observation{Time: d.last, Table: &d.health}
+	return &d.read, nil
 }
 
 // move adds rule, packets, bytes; zeros at the end may be missing. It says no if there is no such rule.

@@ -22,5 +22,6 @@
 // The backend is 1 for iptables-nft, 2 for iptables-legacy, 3 for nftables; boot is the number of nanoseconds since the line
 // before, wall what the wall clock has moved beyond that, generation how far the ruleset's generation has moved; then, for
 // each rule whose counter moved, its number in the last full ruleset and by how much. Zeros at the end are left out, so that
-// "[3]" is a reading at the same moment as the line before in which nothing changed.
+// "[3]" is a reading at the same moment as the line before in which nothing changed. In place of a backend, 4 stands for the
+// counters of connection tracking: behind the times follow the differences of all of them.
 package journal

@@ -26,6 +26,7 @@ type Encoder struct {
 	started  bool
 	fulls    uint64
 	backends backends
+	table    table
 	keyed    [3]flannel.Time // when each backend was last written in full, or all of its counters
 	carried  carried
 	list     []int64 // room for a line of numbers
@@ -63,6 +64,7 @@ func (e *Encoder) sync(dst []byte, at flannel.Time) ([]byte, error) {
 	for i := range e.backends {
 		e.backends[i].full = 0
 	}
+	e.table.whole = false
 	return e.carried.append(dst), nil
 }
 
@@ -82,9 +84,12 @@ func (e *Encoder) Append(dst []byte, o *incident.Observation) (_ []byte, importa
 			return dst[:n], false, err
 		}
 	}
-	if o.Rules != nil && slot(o.Rules.Backend) >= 0 {
+	switch {
+	case o.Rules != nil && slot(o.Rules.Backend) >= 0:
 		dst, important, err = e.appendRules(dst, o)
-	} else {
+	case o.Table != nil:
+		dst, err = e.appendTable(dst, o)
+	default:
 		important = o.Commit == nil || isNews(o.Commit)
 		dst, err = e.appendFact(dst, o)
 	}
@@ -167,10 +172,8 @@ func (e *Encoder) appendFull(dst []byte, o *incident.Observation, i int) ([]byte
 // appendDelta writes what has moved since the last reading. It does not allocate.
 func (e *Encoder) appendDelta(dst []byte, o *incident.Observation, i int) []byte {
 	was, is := &e.backends[i], &o.Rules.Ruleset.Value
-	boot := int64(o.Time.Boot - e.last.Boot)
-	e.list = append(e.list[:0], int64(i+1), boot, o.Time.Wall.UnixNano()-e.last.Wall.UnixNano()-boot,
-		int64(is.Generation)-int64(was.Ruleset.Value.Generation))
-	e.last = o.Time
+	e.begin(int64(i+1), o.Time)
+	e.list = append(e.list, int64(is.Generation)-int64(was.Ruleset.Value.Generation))
 	n := 0
 	for c := range is.Chains {
 		before := was.Ruleset.Value.Chains[c].Entries
@@ -184,6 +187,28 @@ func (e *Encoder) appendDelta(dst []byte, o *incident.Observation, i int) []byte
 	}
 	was.keep(o.Rules)
 	return appendNumbers(dst, e.list)
+}
+
+// appendTable writes the counters of connection tracking, as differences if it can.
+func (e *Encoder) appendTable(dst []byte, o *incident.Observation) ([]byte, error) {
+	was := e.table
+	e.table = table{*o.Table, true}
+	if !was.whole || !sameTable(&was.Reading, o.Table) || o.Table.At != o.Time || !e.follows(o.Time) {
+		return e.append(dst, entry{Observation: *o})
+	}
+	e.begin(tableCode, o.Time)
+	before, now := figures(&was.Value), figures(&e.table.Value)
+	for i := range now {
+		e.list = append(e.list, int64(now[i].N-before[i].N))
+	}
+	return appendNumbers(dst, e.list), nil
+}
+
+// begin begins a line of numbers.
+func (e *Encoder) begin(code int64, at flannel.Time) {
+	boot := int64(at.Boot - e.last.Boot)
+	e.list = append(e.list[:0], code, boot, at.Wall.UnixNano()-e.last.Wall.UnixNano()-boot)
+	e.last = at
 }
 
 // appendNumbers writes a line of numbers without the zeros at its end.

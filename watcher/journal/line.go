@@ -18,7 +18,9 @@ type Header struct {
 	BootID  string       `json:"boot"`    // of the machine
 	Session string       `json:"session"` // of flannel.Time
 	Time    flannel.Time `json:"time"`
-	Part    int          `json:"part"` // number of the file within the session, from 1
+	Kernel  string       `json:"kernel"` // release of the node's kernel
+	OS      string       `json:"os"`     // name of the node's system, as a person would say it
+	Part    int          `json:"part"`   // number of the file within the session, from 1
 }
 
 // Gap says that observations are missing.

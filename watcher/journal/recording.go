@@ -20,10 +20,11 @@ const (
 // Recording is a whole journal with an index of keyframes, made at opening, to go to any observation of it.
 type Recording struct {
 	Report
-	Count int            // observations
-	First flannel.Time   // of the first observation
-	Last  flannel.Time   // of the last one
-	Final *incident.View // what is known at the end
+	Header Header         // of the last session
+	Count  int            // observations
+	First  flannel.Time   // of the first observation
+	Last   flannel.Time   // of the last one
+	Final  *incident.View // what is known at the end
 
 	files  []string
 	frames []frame
@@ -74,7 +75,7 @@ func load(path string, every int) (*Recording, error) {
 			rec.keep(frame{rec.Count, o.Time, latest, r.lines.at, r.decoder.clone(), s.Clone()})
 		}
 	}
-	rec.Report, rec.Final = r.Report, s.View(rec.Last)
+	rec.Report, rec.Header, rec.Final = r.Report, r.Header(), s.View(rec.Last)
 	return rec, nil
 }
 

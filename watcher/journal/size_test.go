@@ -8,12 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"flanwatch/conntrack"
 	"flanwatch/flannel"
 	"flanwatch/watcher/incident"
 )
 
 // night is a node on which little happens: Flannel's rules of both families in iptables-nft, of which some count now and
-// then, empty legacy tables and no native ones, all read once a second.
+// then, empty legacy tables and no native ones, and the table of connections, all read once a second.
 func night(w *world, span time.Duration) {
 	w.node()
 	w.procs()
@@ -39,6 +40,10 @@ func night(w *world, span time.Duration) {
 		w.tell(incident.Observation{Rules: &incident.RulesRead{
 			Backend: flannel.IptablesLegacy, Ruleset: flannel.Know(*legacy, "ip_tables", w.now),
 		}})
+		h := conntrack.Health{Source: conntrack.SourceNetlink, Max: conntrack.Counted(262144), Invalid: conntrack.Counted(7)}
+		h.Count, h.Drop = conntrack.Counted(420+w.rng.Uint64N(20)), conntrack.Counted(3)
+		table := flannel.Know(h, "ctnetlink", w.now)
+		w.tell(incident.Observation{Table: &table})
 		w.now = late
 	}
 }
@@ -78,7 +83,7 @@ func TestAnHourOpensWithinASecond(t *testing.T) {
 	begin := time.Now()
 	rec, err := Load(path)
 	took := time.Since(begin)
-	if err != nil || rec.Count < 3*3590 {
+	if err != nil || rec.Count < 4*3590 {
 		t.Fatalf("%v, %d observations", err, rec.Count)
 	}
 	t.Logf("%d observations of %d bytes in %v", rec.Count, len(text), took)

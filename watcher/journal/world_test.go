@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"flanwatch/conntrack"
 	"flanwatch/flannel"
 	"flanwatch/watcher/diagnose"
 	"flanwatch/watcher/incident"
@@ -137,7 +138,7 @@ func (w *world) random() {
 	c := &rs.Chains[w.rng.IntN(len(rs.Chains))]
 	w.now = w.now.Add(time.Duration(w.rng.Int64N(int64(2 * time.Second))))
 	w.now.Wall = w.now.Wall.Add(time.Duration(w.rng.IntN(200) - 100)) // the clocks are read one after the other
-	switch w.rng.IntN(22) {
+	switch w.rng.IntN(25) {
 	case 0, 1, 2, 3:
 		w.count(b)
 		w.read(b)
@@ -174,7 +175,11 @@ func (w *world) random() {
 			c.Entries[i].Counter = flannel.Counter{Packets: w.rng.Uint64()}
 		}
 		w.read(b)
-	case 21:
+	case 21, 22, 23:
+		w.table()
+	case 24:
+		w.flows()
+	default:
 		w.now = w.now.Add(time.Duration(w.rng.Int64N(int64(5 * time.Minute))))
 		w.tell(incident.Observation{})
 	}
@@ -230,6 +235,28 @@ func (w *world) node() {
 	w.tell(incident.Observation{Node: &n})
 }
 
+func (w *world) table() {
+	h := conntrack.Health{Source: conntrack.SourceNetlink, Count: conntrack.Counted(w.rng.Uint64N(500)), Max: conntrack.Counted(262144)}
+	h.Found = conntrack.Counted(math.MaxUint32 - w.rng.Uint64N(9))
+	if w.rng.IntN(4) == 0 {
+		h.Drop = conntrack.Counted(3)
+	}
+	r := flannel.Know(h, "ctnetlink", w.now)
+	w.tell(incident.Observation{Table: &r})
+}
+
+func (w *world) flows() {
+	a := netip.MustParseAddr("10.244.3.7")
+	survey := conntrack.Survey{
+		Took: time.Millisecond, Entries: 12, Kinds: map[conntrack.Kind]conntrack.Tally{conntrack.Bare: {Flows: 3}},
+		Flows:      []conntrack.Sample{{Flow: conntrack.Flow{Orig: conntrack.Tuple{Src: a, SPort: 9}}, Kind: conntrack.Bare, Seen: w.now}},
+		Sources:    []conntrack.Talker{{Addr: a, Pod: w.word(), Entries: 3}},
+		Masquerade: map[flannel.Family]bool{flannel.IPv4: true, flannel.IPv6: false},
+	}
+	r := flannel.Know(survey, "ctnetlink", w.now)
+	w.tell(incident.Observation{Flows: &r})
+}
+
 // cloned copies an observation with what its sender will overwrite.
 func cloned(o *incident.Observation) incident.Observation {
 	c := *o
@@ -237,6 +264,10 @@ func cloned(o *incident.Observation) incident.Observation {
 		r := *o.Rules
 		r.Ruleset.Value = o.Rules.Ruleset.Value.Clone()
 		c.Rules = &r
+	}
+	if o.Table != nil {
+		r := *o.Table
+		c.Table = &r
 	}
 	return c
 }
@@ -246,6 +277,7 @@ var sameAll = cmp.Options{
 	cmp.Comparer(func(a, b time.Time) bool { return a.Equal(b) }),
 	cmp.Comparer(func(a, b flannel.Rule) bool { return sameRule(&a, &b) }), // Rule.Equal refuses opaque rules
 	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
 	cmp.Comparer(func(a, b float64) bool { return a == b || math.IsNaN(a) && math.IsNaN(b) }),
 	cmp.Comparer(func(a, b float32) bool { return a == b || a != a && b != b }),
 	cmp.Exporter(func(reflect.Type) bool { return true }),
