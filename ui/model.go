@@ -139,7 +139,7 @@ func (m *model) receive(v *incident.View) {
 	m.chains.follow(idsOf(m.visible()))
 	m.event.follow(keysOf(m.newestFirst()))
 	// A tenth of grace: views at the same pace as pictures must not miss theirs by a hair.
-	if before == nil || happened(before, v) || m.arrived.Sub(m.drawn) >= rest-rest/10 {
+	if before == nil || m.opt.Player != nil || happened(before, v) || m.arrived.Sub(m.drawn) >= rest-rest/10 {
 		m.dirty = true
 	}
 }

@@ -25,6 +25,9 @@ func (m *model) press(msg tea.KeyPressMsg) tea.Cmd {
 	if m.typing && m.edit(key, msg.Text) {
 		return nil
 	}
+	if m.opt.Player != nil && play(m.opt.Player, key) {
+		return nil
+	}
 	act, ok := actionOf(key)
 	if !ok {
 		return nil

@@ -80,6 +80,9 @@ func (s *State) Apply(o *Observation) {
 	if s.started.IsZero() {
 		s.started = o.Time
 	}
+	if o.Time.Session != s.facts.At.Session {
+		s.faults = nil // of a watcher that is no more
+	}
 	s.facts.At = o.Time
 	switch {
 	case o.Rules != nil:
