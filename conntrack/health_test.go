@@ -40,14 +40,18 @@ func TestProcfsIsReadByTheNamesOfItsColumns(t *testing.T) {
 			"entries  clashres found new invalid ignore delete chainlength insert insert_failed drop early_drop icmp_error  expect_new expect_create expect_delete search_restart\n" +
 				"000000ff  00000001 00000002 00000000 00000003 00000000 00000000 00000004 00000000 00000005 00000006 00000007 00000008  00000000 00000000 00000000 00000009\n" +
 				"000000ff  00000001 00000002 00000000 00000003 00000000 00000000 00000004 00000000 00000005 00000006 00000007 00000008  00000000 00000000 00000000 00000009\n",
-			Health{Count: Counted(255), ClashResolve: Counted(2), Found: Counted(4), Invalid: Counted(6), ChainTooLong: Counted(8),
-				InsertFailed: Counted(10), Drop: Counted(12), EarlyDrop: Counted(14), ICMPError: Counted(16), SearchRestart: Counted(18)},
+			Health{
+				Count: Counted(255), ClashResolve: Counted(2), Found: Counted(4), Invalid: Counted(6), ChainTooLong: Counted(8),
+				InsertFailed: Counted(10), Drop: Counted(12), EarlyDrop: Counted(14), ICMPError: Counted(16), SearchRestart: Counted(18),
+			},
 		},
 		"of old": {
 			"entries  searched found new invalid ignore delete delete_list insert insert_failed drop early_drop icmp_error  expect_new expect_create expect_delete search_restart\n" +
 				"00000010  00000001 00000002 00000000 00000003 00000000 00000000 00000004 00000000 00000005 00000006 00000007 00000008  00000000 00000000 00000000 00000009\n",
-			Health{Count: Counted(16), Found: Counted(2), Invalid: Counted(3), InsertFailed: Counted(5), Drop: Counted(6), EarlyDrop: Counted(7),
-				ICMPError: Counted(8), SearchRestart: Counted(9)},
+			Health{
+				Count: Counted(16), Found: Counted(2), Invalid: Counted(3), InsertFailed: Counted(5), Drop: Counted(6), EarlyDrop: Counted(7),
+				ICMPError: Counted(8), SearchRestart: Counted(9),
+			},
 		},
 	} {
 		var h Health
