@@ -26,6 +26,7 @@ func (s *State) applyCommit(c *Commit, at flannel.Time) {
 		return
 	}
 	if c.Lost {
+		s.markLost()
 		s.note(Event{Time: at, Kind: EventUncertain, Severity: diagnose.Warning, Generation: c.Generation,
 			Text: "announcements of changes were lost: what happened just before is not certain"})
 		return
@@ -46,6 +47,18 @@ func (s *State) applyCommit(c *Commit, at flannel.Time) {
 			r.Value, r.At = next, at
 			s.facts.Rules[b.name] = r
 			s.take(b, news{at: at, who: &s.commits[len(s.commits)-1].who, generation: c.Generation})
+		}
+	}
+}
+
+// markLost says of both nf_tables backends that times are uncertain until the next read.
+func (s *State) markLost() {
+	for i := range s.backends {
+		s.backends[i].lost = s.backends[i].name != flannel.IptablesLegacy
+	}
+	for i := range s.incidents {
+		if inc := &s.incidents[i]; inc.Open && inc.Spells[0].Chain.Backend != flannel.IptablesLegacy {
+			inc.Uncertain, s.incidentsChanged = true, true
 		}
 	}
 }

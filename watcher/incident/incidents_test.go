@@ -310,6 +310,38 @@ func TestAnOutageOlderThanTheWatchIsMarkedSo(t *testing.T) {
 	}
 }
 
+func TestTimesAreUncertainWhereAnnouncementsWereLost(t *testing.T) {
+	w := newWorld(t, nft)
+	lose := func() {
+		w.s.Apply(&Observation{Time: w.now, Commit: &Commit{Backend: nft, Generation: w.gen, Lost: true}})
+	}
+	w.wait(time.Second).flush(masq)
+	lose()
+	w.read(nft)
+	if i := w.only(); !i.Uncertain {
+		t.Error("its beginning is not exact")
+	}
+	w.wait(time.Minute).refill(nft).announce("x").read(nft)
+	w.wait(time.Minute).flush(masq).announce("x").read(nft)
+	if i := w.view().Incidents[1]; i.Uncertain {
+		t.Error("a later one is exact again")
+	}
+	lose()
+	if i := w.view().Incidents[1]; !i.Uncertain {
+		t.Error("its end is not exact")
+	}
+}
+
+func TestEventsFitJSON(t *testing.T) {
+	w := newWorld(t, nft)
+	w.wait(time.Second).flush(masq).announce("iptables")
+	w.fail(nft)
+	text, err := json.Marshal(w.view().Events)
+	if err != nil || !strings.Contains(string(text), `"who":{"pid":48213,"comm":"iptables"}`) || strings.Contains(string(text), `"chain":{"backend":0`) {
+		t.Errorf("%s, %v", text, err)
+	}
+}
+
 func TestALateAuthorIsNamedInTheIncident(t *testing.T) {
 	w := newWorld(t, nft)
 	w.wait(time.Second).flush(masq).read(nft).announce("iptables")

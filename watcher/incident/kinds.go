@@ -208,12 +208,11 @@ func effectsOf(inc *Incident) (diagnose.Severity, []string) {
 			effects = append(effects, text)
 		}
 	}
-	whose := "pods"
-	if len(inc.subnets) > 0 {
-		whose = "pods in " + strings.Join(inc.subnets, ", ")
-	}
 	for _, sp := range inc.Spells {
-		f := sp.Chain.Family.Short()
+		f, whose := sp.Chain.Family.Short(), "pods"
+		for _, p := range flannel.Of(sp.Chain.Family, inc.subnets) {
+			whose = "pods in " + p.String()
+		}
 		switch {
 		case sp.Chain.Table == flannel.TableNat, sp.Chain.Name == flannel.NativeMasq:
 			if sp.State != flannel.ChainPartial {

@@ -74,10 +74,10 @@ type RuleRemoved struct {
 
 // Who names a program that changed something.
 type Who struct {
-	PID  int    // number in the initial PID namespace, 0 if unknown
-	Comm string // the kernel's name of it, at most 15 bytes, unsanitized
+	PID  int    `json:"pid"`  // number in the initial PID namespace, 0 if unknown
+	Comm string `json:"comm"` // the kernel's name of it, at most 15 bytes, unsanitized
 
-	Origin *Origin // what was found out beyond that, nil if nobody asked
+	Origin *Origin `json:"origin,omitempty"` // what was found out beyond that, nil if nobody asked
 }
 
 // Fault is trouble of the watcher itself.

@@ -17,6 +17,7 @@ type backend struct {
 	read     flannel.Time            // last good read
 	every    time.Duration           // between the last two good reads
 	past     map[flannel.ChainID]int // rules of others in base chains, before the last news
+	lost     bool                    // announcements were lost since the last good read
 	booked   flannel.Time            // when rules was last carried on from an announcement
 }
 
@@ -100,6 +101,7 @@ func (s *State) count(b *backend, rs *flannel.Ruleset, at flannel.Time) bool {
 		}
 	}
 	s.verify(b, at)
+	b.lost = false
 	return true
 }
 
@@ -147,6 +149,7 @@ func (s *State) readNews(b *backend, rs *flannel.Ruleset, r *flannel.Reading[fla
 	}
 	s.take(b, n)
 	s.verify(b, at)
+	b.lost = false
 }
 
 // change puts the next ruleset in place of the last.

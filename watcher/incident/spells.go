@@ -106,9 +106,8 @@ func (s *State) newIncident(c *chain, gen uint32, at flannel.Time) int {
 	}
 	s.incidentsSeen++
 	inc := Incident{Number: s.incidentsSeen, Start: at, Before: !c.wasGood, By: s.author, Generation: gen, touched: at}
-	for _, p := range s.facts.Node.Subnets.Value {
-		inc.subnets = append(inc.subnets, p.String())
-	}
+	inc.subnets = s.facts.Node.Subnets.Value
+	inc.Uncertain = s.backend(c.id.Backend).lost
 	s.incidents = append(s.incidents, inc)
 	return len(s.incidents) - 1
 }
