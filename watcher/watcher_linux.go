@@ -32,8 +32,9 @@ type Watcher struct {
 	root     string
 	// wakeLegacy is set by the goroutine that watches the legacy tables; others only wake it.
 	wakeLegacy atomic.Pointer[legacy.Events]
-	gone       bool // the namespace was reported as gone
-	deaf       bool // listening for commits was reported as failing
+	gone       bool   // the namespace was reported as gone
+	deaf       bool   // listening for commits was reported as failing
+	heard      uint32 // generation of the last commit that was announced, 0 before the first
 }
 
 // Open prepares to watch. It opens nothing of the packet filter yet: what cannot be read is an observation, not an error.
@@ -123,6 +124,8 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 	listeners.Go(func() { w.watchLegacy(ctx, tables) })
 
 	sink = w.holding(sink)
+	w.nft.shows = func(generation uint32) bool { return w.catchUp(generation, commits, sink) }
+	defer func() { w.nft.shows = nil }()
 	w.host.read(w.clock.now(), sink)
 	nextNft, nextHost := time.Now(), time.Now()
 	timer := time.NewTimer(0)
@@ -143,7 +146,7 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 		case <-ctx.Done():
 			return nil
 		case c := <-commits:
-			w.commit(c, sink)
+			w.commits(c, commits, sink)
 		case n := <-tables:
 			w.legacyNews(n, sink)
 		case <-w.kick:
