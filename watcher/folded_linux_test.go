@@ -3,6 +3,8 @@ package watcher_test
 import (
 	"context"
 	"os"
+	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +23,7 @@ type folded struct {
 	state *incident.State
 	lost  int // announcements of lost announcements
 	heard int // commits
+	old   int // number of the process that is taken to have run for long
 }
 
 // watchFolded watches until the end of the test, and returns when everything has been read and is listened to.
@@ -66,6 +69,9 @@ func run(t *testing.T, o watcher.Options, sink watcher.Sink) *watcher.Watcher {
 func (f *folded) sink(o *incident.Observation) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if o.Procs != nil && f.old != 0 {
+		o = f.aged(o)
+	}
 	f.state.Apply(o)
 	if o.Commit != nil {
 		f.heard++
@@ -73,6 +79,27 @@ func (f *folded) sink(o *incident.Observation) {
 			f.lost++
 		}
 	}
+}
+
+// startOld starts a process that is taken to have run for long: what happens soon after a start is easily taken for a part
+// of it.
+func (f *folded) startOld(start func() *exec.Cmd) *exec.Cmd {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	cmd := start()
+	f.old = cmd.Process.Pid
+	return cmd
+}
+
+func (f *folded) aged(o *incident.Observation) *incident.Observation {
+	procs := *o.Procs
+	procs.Value = slices.Clone(procs.Value)
+	for i := range procs.Value {
+		if p := &procs.Value[i]; p.PID == f.old {
+			p.Started = p.Started.Add(-time.Hour)
+		}
+	}
+	return &incident.Observation{Time: o.Time, Procs: &procs}
 }
 
 func (f *folded) view() *incident.View {
@@ -86,7 +113,7 @@ func (f *folded) incidents() []incident.Incident { return f.view().Incidents }
 // wait waits for something to come true, and says whether it did.
 func (f *folded) wait(what string, is func() bool) bool {
 	f.t.Helper()
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if is() {
 			return true
 		}

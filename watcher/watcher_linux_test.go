@@ -13,7 +13,10 @@ import (
 	"flanwatch/watcher/lab/labtest"
 )
 
-func TestMain(m *testing.M) { labtest.Main(m) }
+func TestMain(m *testing.M) {
+	replayPart()
+	labtest.Main(m)
+}
 
 const rules = `*nat
 :POSTROUTING ACCEPT
