@@ -3,6 +3,8 @@
 package incident
 
 import (
+	"time"
+
 	"flanwatch/flannel"
 	"flanwatch/watcher/diagnose"
 )
@@ -19,6 +21,16 @@ type Observation struct {
 	Procs  *flannel.Reading[[]diagnose.Process] // Flannel's processes were looked for
 	Links  *flannel.Reading[[]diagnose.Link]    // network interfaces were looked for
 	Fault  *Fault                               // watching itself is in trouble, or well again
+	Probe  *Probe                               // a connection was tried from inside a pod
+}
+
+// Probe is one attempt to connect from inside a pod's network namespace, made of a new source port. Its observation is made
+// when it is over.
+type Probe struct {
+	Target string        // tcp://ADDRESS:PORT and so on
+	From   string        // the pod, as it was named
+	Took   time.Duration // until there was an answer, or none was waited for any more
+	Why    string        // why there was no answer, "" where there was one
 }
 
 // RulesRead is one read of one backend. While only counters change, Ruleset.Value keeps its Revision.

@@ -17,6 +17,7 @@ func (s *State) View(now flannel.Time) *View {
 		Findings: s.verdict.Findings,
 		Events:   s.events[:len(s.events):len(s.events)],
 		Faults:   s.faults,
+		Probe:    s.probeView(),
 	}
 	if s.incidentsChanged {
 		s.picture, s.incidentsChanged = slices.Clone(s.incidents), false

@@ -47,6 +47,7 @@ type State struct {
 	bodies   map[uint64]flannel.Entry // rules by their hash
 	bases    map[flannel.ChainID]*flannel.BaseChain
 	faults   []Fault
+	probe    ProbeView
 
 	incidents        []Incident
 	incidentsSeen    int
@@ -93,6 +94,8 @@ func (s *State) Apply(o *Observation) {
 		s.applyLinks(o.Links, o.Time)
 	case o.Fault != nil:
 		s.applyFault(*o.Fault, o.Time)
+	case o.Probe != nil:
+		s.applyProbe(o.Probe, o.Time)
 	}
 	if s.unsettled() && o.Time.Sub(s.judged) >= reviewEvery {
 		s.judge(o.Time)
