@@ -82,7 +82,7 @@ func TestDeafnessIsAFaultUntilSomethingIsHeard(t *testing.T) {
 	if len(got.faults) != 2 || got.faults[0].Why == "" || got.faults[1].Why != "" || got.others != 2 {
 		t.Errorf("faults %+v, %d commits", got.faults, got.others)
 	}
-	w.commit(announced{}, got.sink) // listening begins: read at once
+	w.commits(announced{}, nil, got.sink) // listening begins: read at once
 	if len(got.rules) != 2 {
 		t.Errorf("%d readings when listening began", len(got.rules))
 	}
