@@ -100,10 +100,11 @@ func Symptoms(h Health, t Trend) []Symptom {
 	fill, known := h.Fill()
 	full := known && fill >= nearlyFull
 	refused := t.Drop.Known && t.InsertFailed.Known && t.Drop.N > t.InsertFailed.N
-	if known && fill >= 1 || full && refused {
+	evicts := t.EarlyDrop.Known && t.EarlyDrop.N > 0
+	if full && refused || known && fill >= 1 && !evicts {
 		out = append(out, Full)
 	}
-	if t.EarlyDrop.Known && t.EarlyDrop.N > 0 {
+	if evicts {
 		out = append(out, Evicting)
 	}
 	lost := min(t.InsertFailed.N, t.Drop.N)

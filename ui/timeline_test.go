@@ -57,6 +57,7 @@ func TestTheTimelineWidensWithTheTimeWatchedUntilAPersonChooses(t *testing.T) {
 			t.Errorf("after %v a column is %v, want %v", watched, got, want)
 		}
 	}
+	v.Started = at(now.Add(-time.Hour))
 	m.choose(actZoomOut)
 	m.choose(actZoomOut)
 	if got := zooms[m.zoomLevel()]; got != 30*time.Second {

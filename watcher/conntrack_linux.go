@@ -30,6 +30,9 @@ type connections struct {
 	births  chan birth
 	hearing *ctnl.NewFlows
 	heard   sync.WaitGroup
+
+	deleting sync.Mutex
+	deleter  *ctnl.Reader // opened by the first deletion
 }
 
 // birth is a new connection as announced.
@@ -205,13 +208,17 @@ func (c *connections) close() error {
 	if c.around != nil {
 		c.around.close()
 	}
-	if c.meter != nil {
-		return c.meter.Close()
+	var errs []error
+	if c.deleter != nil {
+		errs = append(errs, c.deleter.Close())
 	}
-	return nil
+	if c.meter != nil {
+		errs = append(errs, c.meter.Close())
+	}
+	return errors.Join(errs...)
 }
 
-// Survey looks at every connection once, after Once has read what they are judged by. masquerade tells in which families
+// Survey looks at every connection once, after Once has read what they are judged by, and not while Run runs. masquerade tells in which families
 // pods are meant to leave with the node's address.
 func (w *Watcher) Survey(masquerade map[flannel.Family]bool, sink Sink) {
 	w.connections.survey(masquerade, w.clock.now, sink)
@@ -231,14 +238,17 @@ func (w *Watcher) WantFlows(masquerade map[flannel.Family]bool) {
 	}
 }
 
-// Unstick deletes one connection, as ctnl.Reader.Delete does. It must not be called while Run runs.
+// Unstick deletes one connection, as ctnl.Reader.Delete does, on a socket of its own. It may be called while Run runs.
 func (w *Watcher) Unstick(f *conntrack.Flow) error {
-	if w.connections.meter == nil {
-		return errNotOpen
+	c := w.connections
+	c.deleting.Lock()
+	defer c.deleting.Unlock()
+	if c.deleter == nil {
+		deleter, err := within(c.ns, ctnl.Open)
+		if err != nil {
+			return err
+		}
+		c.deleter = deleter
 	}
-	reader, err := w.connections.meter.Reader()
-	if err != nil {
-		return err
-	}
-	return reader.Delete(f)
+	return c.deleter.Delete(f)
 }

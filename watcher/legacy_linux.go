@@ -76,11 +76,27 @@ func (w *Watcher) legacyNews(n legacyNews, sink Sink) {
 		return
 	}
 	if n.commit != nil {
+		n.commit.Who = w.legacyAuthor(n.commit.Who, n.at)
 		sink(&incident.Observation{Time: n.at, Commit: n.commit})
 	}
 	if n.rules != nil {
 		observeRules(flannel.Know(*n.rules, legacySource, n.at), flannel.IptablesLegacy, sink)
 	}
+}
+
+// legacyAuthor adds what starts of programs tell: many have ended when their lock is heard of, and left only a number.
+func (w *Watcher) legacyAuthor(who incident.Who, at flannel.Time) incident.Who {
+	if who.PID == 0 {
+		return who
+	}
+	asked := w.host.asker.Who(who, at)
+	if who.Origin != nil && asked.Origin.Cmdline.Certainty == "" {
+		asked.Origin.Cmdline = who.Origin.Cmdline
+	}
+	if who.Origin != nil && asked.Origin.Parents.Certainty == "" {
+		asked.Origin.Parents = who.Origin.Parents
+	}
+	return asked
 }
 
 const legacySource = "ip_tables"

@@ -17,6 +17,9 @@ type nftRules struct {
 	open   func() (*nft.Reader, error) // in the watched namespace
 	reader *nft.Reader
 	tried  flannel.Time
+	// shows is told of the generation that a reading shows, before it is handed out, and tells whether it took time to hand
+	// out something else first. It may be nil.
+	shows func(generation uint32) bool
 }
 
 // read hands out one reading of each nf_tables backend, or why there is none.
@@ -40,6 +43,9 @@ func (r *nftRules) read(now func() flannel.Time, sink Sink) {
 		return
 	}
 	at = now() // rates are by the time of receipt
+	if r.shows != nil && r.shows(ours.Generation) {
+		at = now()
+	}
 	observeRules(flannel.Know(*ours, "nf_tables", at), flannel.IptablesNft, sink)
 	observeRules(flannel.Know(*native, "nf_tables", at), flannel.Nftables, sink)
 }

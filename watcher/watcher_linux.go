@@ -34,8 +34,9 @@ type Watcher struct {
 	connections *connections
 	// wakeLegacy is set by the goroutine that watches the legacy tables; others only wake it.
 	wakeLegacy atomic.Pointer[legacy.Events]
-	gone       bool // the namespace was reported as gone
-	deaf       bool // listening for commits was reported as failing
+	gone       bool   // the namespace was reported as gone
+	deaf       bool   // listening for commits was reported as failing
+	heard      uint32 // generation of the last commit that was announced, 0 before the first
 }
 
 // Open prepares to watch. It opens nothing of the packet filter yet: what cannot be read is an observation, not an error.
@@ -128,6 +129,8 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 	listeners.Go(func() { w.watchLegacy(ctx, tables) })
 
 	sink = w.holding(sink)
+	w.nft.shows = func(generation uint32) bool { return w.catchUp(generation, commits, sink) }
+	defer func() { w.nft.shows = nil }()
 	w.host.read(w.clock.now(), sink)
 	defer w.connections.deafen()
 	nextNft, nextHost, nextTable := time.Now(), time.Now(), time.Now()
@@ -154,7 +157,7 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 		case <-ctx.Done():
 			return nil
 		case c := <-commits:
-			w.commit(c, sink)
+			w.commits(c, commits, sink)
 		case n := <-tables:
 			w.legacyNews(n, sink)
 		case b := <-w.connections.births:

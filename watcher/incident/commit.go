@@ -252,7 +252,7 @@ func (s *State) who(b *backend, from, to uint32) *Who {
 		switch {
 		case !oneSequence(c.backend, b.name):
 			continue
-		case b.name == flannel.IptablesLegacy && c.at.Sub(b.read) < 0: // legacy tables have no number, but one lock
+		case b.name == flannel.IptablesLegacy && c.at.Sub(b.read) <= 0: // legacy tables have no number, but one lock
 			continue
 		case b.name != flannel.IptablesLegacy && c.generation-from-1 >= to-from: // numbers wrap around
 			continue

@@ -43,7 +43,8 @@ type Incident struct {
 	Effects     []string          `json:"effects"` // what it did to pods, one sentence each
 	Spells      []Spell           `json:"spells"`  // in the order in which they began
 	SameCause   []int             `json:"sameCause"`
-	Generation  uint32            `json:"generation"` // of the ruleset in which it began, 0 if it has none
+	Generation  uint32            `json:"generation"`      // of the ruleset in which it began, 0 if it has none
+	Probe       *ProbeEffect      `json:"probe,omitempty"` // nil where no connection was tried meanwhile
 	touched     flannel.Time      // when a spell last began or ended
 	facts       circumstances     // what tells its kind
 	subnets     []netip.Prefix    // pod subnets of this node when it began

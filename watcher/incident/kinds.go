@@ -240,6 +240,9 @@ func effectsOf(inc *Incident) (diagnose.Severity, []string) {
 	if inc.facts.residue {
 		severity = diagnose.Info
 	}
+	if text := inc.Probe.text(); text != "" {
+		add(text)
+	}
 	return severity, effects
 }
 

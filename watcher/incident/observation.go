@@ -3,6 +3,8 @@
 package incident
 
 import (
+	"time"
+
 	"flanwatch/conntrack"
 	"flanwatch/flannel"
 	"flanwatch/watcher/diagnose"
@@ -22,6 +24,16 @@ type Observation struct {
 	Table  *flannel.Reading[conntrack.Health]   // the counters of connection tracking were read
 	Flows  *flannel.Reading[conntrack.Survey]   // every connection was looked at
 	Fault  *Fault                               // watching itself is in trouble, or well again
+	Probe  *Probe                               // a connection was tried from inside a pod
+}
+
+// Probe is one attempt to connect from inside a pod's network namespace, made of a new source port. Its observation is made
+// when it is over.
+type Probe struct {
+	Target string        // tcp://ADDRESS:PORT and so on
+	From   string        // the pod, as it was named
+	Took   time.Duration // until there was an answer, or none was waited for any more
+	Why    string        // why there was no answer, "" where there was one
 }
 
 // RulesRead is one read of one backend. While only counters change, Ruleset.Value keeps its Revision.

@@ -18,6 +18,7 @@ func (s *State) View(now flannel.Time) *View {
 		Events:   s.events[:len(s.events):len(s.events)],
 		Faults:   s.faults,
 		Table:    s.table.view(),
+		Probe:    s.probeView(),
 	}
 	v.Table.Masquerade = s.verdict.Masquerade
 	if s.incidentsChanged {

@@ -49,6 +49,7 @@ type State struct {
 	bases    map[flannel.ChainID]*flannel.BaseChain
 	faults   []Fault
 	table    table
+	probe    ProbeView
 
 	incidents        []Incident
 	incidentsSeen    int
@@ -102,6 +103,8 @@ func (s *State) Apply(o *Observation) {
 		s.applyFlows(o.Flows, o.Time)
 	case o.Fault != nil:
 		s.applyFault(*o.Fault, o.Time)
+	case o.Probe != nil:
+		s.applyProbe(o.Probe, o.Time)
 	}
 	if s.unsettled() && o.Time.Sub(s.judged) >= reviewEvery {
 		s.judge(o.Time)

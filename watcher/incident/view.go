@@ -20,6 +20,7 @@ type View struct {
 	Events   []Event            // oldest first
 	Faults   []Fault            // open ones
 	Table    TableView          // connection tracking
+	Probe    *ProbeView         // nil while no connection has been tried
 
 	Incidents []Incident // oldest first; open ones count on with Duration(Now)
 }
