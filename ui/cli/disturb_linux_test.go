@@ -72,7 +72,7 @@ func trace(t *testing.T, n *labtest.Namespace, program string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "trace")
 	out, _ := n.Run("timeout", "-s", "TERM", "10", "strace", "-f", "-xx", "-s", "32", "-o", file,
-		"-e", "trace=execve,execveat,open,openat,openat2,socket,close,write,sendto,sendmsg,setsockopt", program, "watch", "-o", "text")
+		"-e", "trace=execve,execveat,open,openat,openat2,socket,close,write,sendto,sendmsg,setsockopt", program, "watch", "-o", "text", "--state", t.TempDir())
 	text := n.Must("cat " + file)
 	if strings.Count(out, "\n") < 8 || !strings.Contains(text, "NETLINK_NETFILTER") {
 		t.Fatalf("nothing was watched: %s", out)

@@ -166,7 +166,7 @@ func newExported(rec *journal.Recording, list []incident.Incident) exported {
 	for _, i := range list {
 		x := exportedIncident{
 			ID: i.Number, Kind: i.Kind, Start: i.Start.Wall.UTC(), DurationMs: ms(i.Duration(rec.Last)), Complete: i.Complete,
-			By: newExportedWho(i.By), RecoveredBy: newExportedWho(i.RecoveredBy), Effects: i.Effects, SameCause: i.SameCause,
+			By: newExportedWho(i.By), RecoveredBy: newExportedWho(i.RecoveredBy), Effects: append([]string{}, i.Effects...), SameCause: append([]int{}, i.SameCause...),
 			Events: []exportedEvent{}, Objects: []string{},
 		}
 		if !i.Open {

@@ -13,9 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrBusy says that another process writes the journal.
-var ErrBusy = errors.New("another process writes this journal")
-
 var errNoJournal = errors.New("the file is there and is no journal")
 
 // lockName is the file in a journal's folder that its writer holds locked.

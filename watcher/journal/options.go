@@ -1,8 +1,12 @@
 package journal
 
 import (
+	"errors"
 	"time"
 )
+
+// ErrBusy says that another process writes the journal.
+var ErrBusy = errors.New("another process writes this journal")
 
 // Options say where a Recorder writes and what it keeps. Zero values stand for the defaults.
 type Options struct {
