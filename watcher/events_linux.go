@@ -3,12 +3,10 @@ package watcher
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"time"
 
 	"flanwatch/flannel"
 	"flanwatch/watcher/incident"
-	"flanwatch/watcher/legacy"
 	"flanwatch/watcher/nft"
 )
 
@@ -77,30 +75,13 @@ func (w *Watcher) commit(c announced, sink Sink) {
 		w.nft.read(w.clock.now, sink)
 		return
 	}
+	ours := len(c.commit.Changes) > 0 || len(c.commit.Tables) > 0
+	if ours {
+		c.commit.Who = w.host.asker.Who(c.commit.Who, c.at)
+	}
 	sink(&incident.Observation{Time: c.at, Commit: c.commit})
-	if c.commit.Lost || len(c.commit.Changes) > 0 || len(c.commit.Tables) > 0 {
+	if ours || c.commit.Lost {
 		w.nft.read(w.clock.now, sink)
-	}
-}
-
-// hearLocks listens for programs that may have changed legacy tables.
-func (w *Watcher) hearLocks(ctx context.Context, out chan<- legacy.LockEvent) {
-	lock, err := legacy.WatchLock([]string{filepath.Join(w.root, legacy.LockFile)})
-	if err != nil {
-		return // out of files: the interval still finds what lasts
-	}
-	defer lock.Close()
-	stop := context.AfterFunc(ctx, func() { _ = lock.Wake() })
-	defer stop()
-	send(ctx, out, legacy.LockEvent{}) // what happened before must be read
-	for {
-		e, err := lock.Next(w.clock.now, time.Time{})
-		if err != nil {
-			return
-		}
-		if e.Closed {
-			send(ctx, out, e)
-		}
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 
 	"flanwatch/flannel"
 	"flanwatch/watcher/incident"
-	"flanwatch/watcher/legacy"
 	"flanwatch/watcher/nft"
 )
 
@@ -53,56 +52,6 @@ func (r *nftRules) miss(err error, at flannel.Time, sink Sink) {
 	for _, b := range []flannel.Backend{flannel.IptablesNft, flannel.Nftables} {
 		observeRules(flannel.Miss[flannel.Ruleset](state, why, "nf_tables", at), b, sink)
 	}
-}
-
-// legacyRules reads the tables of iptables-legacy, no more often than its budget allows.
-type legacyRules struct {
-	open   func() (*legacy.Reader, error)
-	reader *legacy.Reader
-	tried  flannel.Time
-}
-
-func (r *legacyRules) read(now func() flannel.Time, sink Sink) {
-	at := now()
-	if r.reader == nil {
-		if !r.tried.IsZero() && at.Sub(r.tried) < retry {
-			return
-		}
-		r.tried = at
-		reader, err := r.open()
-		if err != nil {
-			r.miss(err, at, sink)
-			return
-		}
-		r.reader = reader
-	}
-	rules, err := r.reader.Read(at)
-	if err != nil {
-		r.miss(err, now(), sink)
-		return
-	}
-	observeRules(flannel.Know(*rules, "ip_tables", now()), flannel.IptablesLegacy, sink)
-}
-
-func (r *legacyRules) miss(err error, at flannel.Time, sink Sink) {
-	state, why := flannel.Unreadable, err.Error()
-	if errors.Is(err, legacy.ErrNotLoaded) {
-		state, why = flannel.Absent, "the kernel has no legacy tables"
-	}
-	observeRules(flannel.Miss[flannel.Ruleset](state, why, "ip_tables", at), flannel.IptablesLegacy, sink)
-}
-
-// interval is how long to wait until the next reading.
-func (r *legacyRules) interval(base time.Duration) time.Duration {
-	if r.reader == nil {
-		return base
-	}
-	return r.reader.Interval(base)
-}
-
-// affordable tells whether a change may be answered by a reading at once, ahead of interval.
-func (r *legacyRules) affordable(now flannel.Time) bool {
-	return r.reader == nil || r.reader.Affordable(now)
 }
 
 func observeRules(reading flannel.Reading[flannel.Ruleset], b flannel.Backend, sink Sink) {

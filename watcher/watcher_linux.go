@@ -27,14 +27,15 @@ type Watcher struct {
 	interval atomic.Int64 // time.Duration
 	kick     chan struct{}
 	nft      nftRules
-	legacy   legacyRules
 	host     *hostFacts
+	events   *nft.Events // set by the goroutine that listens; nobody else touches it before that has ended
+	root     string
 
 	connections *connections
-	events      *nft.Events // set by the goroutine that listens; nobody else touches it before that has ended
-	root        string
-	gone        bool // the namespace was reported as gone
-	deaf        bool // listening for commits was reported as failing
+	// wakeLegacy is set by the goroutine that watches the legacy tables; others only wake it.
+	wakeLegacy atomic.Pointer[legacy.Events]
+	gone       bool // the namespace was reported as gone
+	deaf       bool // listening for commits was reported as failing
 }
 
 // Open prepares to watch. It opens nothing of the packet filter yet: what cannot be read is an observation, not an error.
@@ -46,7 +47,6 @@ func Open(o Options) (*Watcher, error) {
 	w := &Watcher{clock: newClock(), ns: ns, root: o.Root, kick: make(chan struct{}, 1)}
 	w.interval.Store(int64(o.Interval))
 	w.nft.open = func() (*nft.Reader, error) { return within(ns, nft.Open) }
-	w.legacy.open = func() (*legacy.Reader, error) { return within(ns, legacy.Open) }
 	if w.host, err = openHost(ns, o); err != nil {
 		return nil, errors.Join(err, ns.close())
 	}
@@ -79,6 +79,9 @@ func (w *Watcher) SetInterval(d time.Duration) {
 	case w.kick <- struct{}{}:
 	default:
 	}
+	if e := w.wakeLegacy.Load(); e != nil {
+		_ = e.Wake()
+	}
 }
 
 // Once reads everything once. The host comes first, because it says what rules to expect, and again, because rules can be
@@ -86,8 +89,9 @@ func (w *Watcher) SetInterval(d time.Duration) {
 func (w *Watcher) Once(sink Sink) {
 	w.connections.readTable(w.clock.now, sink)
 	w.host.read(w.clock.now(), sink)
-	w.nft.read(w.clock.now, w.holding(sink))
-	w.legacy.read(w.clock.now, w.holding(sink))
+	sink = w.holding(sink)
+	w.nft.read(w.clock.now, sink)
+	w.readLegacy(sink)
 	w.host.read(w.clock.now(), sink)
 	w.connections.readTable(w.clock.now, sink) // again: two readings tell what goes on
 }
@@ -119,37 +123,22 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 	defer listeners.Wait()
 	defer cancel()
 	commits := make(chan announced, 256)
-	locks := make(chan legacy.LockEvent, 64)
+	tables := make(chan legacyNews, 64)
 	listeners.Go(func() { w.hearCommits(ctx, commits) })
-	listeners.Go(func() { w.hearLocks(ctx, locks) })
+	listeners.Go(func() { w.watchLegacy(ctx, tables) })
 
-	w.Once(sink)
 	sink = w.holding(sink)
-	start := time.Now()
-	nextNft, nextLegacy, nextHost := start, start, start.Add(hostInterval)
-	nextTable := start.Add(tableInterval)
+	w.host.read(w.clock.now(), sink)
 	defer w.connections.deafen()
+	nextNft, nextHost, nextTable := time.Now(), time.Now(), time.Now()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		timer.Reset(time.Until(earliest(nextNft, nextLegacy, nextHost, nextTable, w.connections.due(nextTable))))
-		select {
-		case <-ctx.Done():
-			return nil
-		case c := <-commits:
-			w.commit(c, sink)
-		case <-locks:
-			if w.legacy.affordable(w.clock.now()) {
-				w.legacy.read(w.clock.now, sink)
-				nextLegacy = time.Now().Add(w.legacy.interval(w.Interval()))
-			}
-		case b := <-w.connections.births:
-			w.connections.ages.Born(&b.flow, b.at)
-		case <-w.kick:
-			nextNft, nextLegacy = time.Now(), time.Now()
-		case <-timer.C:
-		}
 		now := time.Now()
+		if !now.Before(nextNft) {
+			w.nft.read(w.clock.now, sink)
+			nextNft = next(nextNft, now, w.Interval())
+		}
 		if !now.Before(nextHost) {
 			w.host.read(w.clock.now(), sink)
 			w.checkNamespace(sink)
@@ -160,13 +149,19 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 			nextTable = next(nextTable, now, max(tableInterval, w.Interval()))
 		}
 		w.connections.tick(w.clock.now, sink)
-		if !now.Before(nextNft) {
-			w.nft.read(w.clock.now, sink)
-			nextNft = next(nextNft, now, w.Interval())
-		}
-		if !now.Before(nextLegacy) {
-			w.legacy.read(w.clock.now, sink)
-			nextLegacy = next(nextLegacy, now, w.legacy.interval(w.Interval()))
+		timer.Reset(time.Until(earliest(nextNft, nextHost, nextTable, w.connections.due(nextTable))))
+		select {
+		case <-ctx.Done():
+			return nil
+		case c := <-commits:
+			w.commit(c, sink)
+		case n := <-tables:
+			w.legacyNews(n, sink)
+		case b := <-w.connections.births:
+			w.connections.ages.Born(&b.flow, b.at)
+		case <-w.kick:
+			nextNft = time.Now()
+		case <-timer.C:
 		}
 	}
 }
@@ -204,9 +199,6 @@ func (w *Watcher) Close() error {
 	var errs []error
 	if w.nft.reader != nil {
 		errs = append(errs, w.nft.reader.Close())
-	}
-	if w.legacy.reader != nil {
-		errs = append(errs, w.legacy.reader.Close())
 	}
 	if w.events != nil {
 		errs = append(errs, w.events.Close())

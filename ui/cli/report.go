@@ -78,17 +78,12 @@ func newReport(v *incident.View) report {
 
 func newNodeReport(v *incident.View) nodeReport {
 	n := nodeReport{
-		Networks: v.Node.Networks.Value, Subnets: v.Node.Subnets.Value,
-		Source: v.Node.Networks.Source, Others: v.Node.Others,
+		Networks: list(v.Node.Networks.Value), Subnets: list(v.Node.Subnets.Value),
+		Source: v.Node.Networks.Source, Others: []flannel.Source{},
 	}
-	if n.Networks == nil {
-		n.Networks = []netip.Prefix{}
-	}
-	if n.Subnets == nil {
-		n.Subnets = []netip.Prefix{}
-	}
-	if n.Others == nil {
-		n.Others = []flannel.Source{}
+	for _, o := range v.Node.Others {
+		o.Networks, o.Subnets = list(o.Networks), list(o.Subnets)
+		n.Others = append(n.Others, o)
 	}
 	if masq, ok := v.Node.IPMasq.Get(); ok {
 		n.IPMasq = &masq
@@ -98,6 +93,14 @@ func newNodeReport(v *incident.View) nodeReport {
 		n.AgeSeconds = &age
 	}
 	return n
+}
+
+// list makes sure that an empty list is written as one, not as null.
+func list[T any](l []T) []T {
+	if l == nil {
+		return []T{}
+	}
+	return l
 }
 
 func newChainReport(c incident.ChainView) chainReport {

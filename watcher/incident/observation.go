@@ -62,7 +62,8 @@ type ChainChange struct {
 // RuleAdded is a rule that a commit put into a chain.
 type RuleAdded struct {
 	Handle uint64
-	After  uint64 // handle of the rule before it, 0 if it became the first
+	After  uint64 // handle of the rule before it, 0 if it became the first or the last
+	Last   bool   // it was appended: with After 0 it became the last
 	Body   uint64 // as in flannel.Entry
 }
 
@@ -76,10 +77,10 @@ type RuleRemoved struct {
 
 // Who names a program that changed something.
 type Who struct {
-	PID  int    // number in the initial PID namespace, 0 if unknown
-	Comm string // the kernel's name of it, at most 15 bytes, unsanitized
+	PID  int    `json:"pid"`  // number in the initial PID namespace, 0 if unknown
+	Comm string `json:"comm"` // the kernel's name of it, at most 15 bytes, unsanitized
 
-	Origin *Origin // what was found out beyond that, nil if nobody asked
+	Origin *Origin `json:"origin,omitempty"` // what was found out beyond that, nil if nobody asked
 }
 
 // Fault is trouble of the watcher itself.

@@ -41,10 +41,12 @@ type State struct {
 	stopped  flannel.Time             // when the last process of Flannel was found gone, zero while one runs or none was seen
 	holds    map[finding]flannel.Time // since when each finding holds
 	stops    []flannel.Time           // when Flannel was found gone
+	ended    []ended                  // processes of Flannel that were found gone
 	events   []Event
 	commits  []commit
 	author   *Who                     // of the news being folded
 	bodies   map[uint64]flannel.Entry // rules by their hash
+	bases    map[flannel.ChainID]*flannel.BaseChain
 	faults   []Fault
 	table    table
 
@@ -62,7 +64,10 @@ var backendSlots = [...]flannel.Backend{flannel.IptablesNft, flannel.IptablesLeg
 
 // NewState is a state that knows nothing yet.
 func NewState() *State {
-	s := &State{chains: map[flannel.ChainID]*chain{}, holds: map[finding]flannel.Time{}, bodies: map[uint64]flannel.Entry{}}
+	s := &State{
+		chains: map[flannel.ChainID]*chain{}, holds: map[finding]flannel.Time{},
+		bodies: map[uint64]flannel.Entry{}, bases: map[flannel.ChainID]*flannel.BaseChain{},
+	}
 	s.facts.Rules = map[flannel.Backend]flannel.Reading[flannel.Ruleset]{}
 	for i, b := range backendSlots {
 		s.backends[i].name = b
@@ -74,6 +79,9 @@ func NewState() *State {
 func (s *State) Apply(o *Observation) {
 	if s.started.IsZero() {
 		s.started = o.Time
+	}
+	if o.Time.Session != s.facts.At.Session {
+		s.faults = nil // of a watcher that is no more
 	}
 	s.facts.At = o.Time
 	switch {
@@ -119,6 +127,7 @@ func (s *State) applyProcs(r *flannel.Reading[[]diagnose.Process], at flannel.Ti
 		return
 	}
 	s.noteStarts(r.Value, at)
+	s.noteEnds(before, *r, at)
 	switch {
 	case len(r.Value) > 0:
 		s.stopped = flannel.Time{}
@@ -139,6 +148,23 @@ func (s *State) noteStarts(procs []diagnose.Process, at flannel.Time) {
 	}
 	s.starts = slices.DeleteFunc(s.starts, func(t flannel.Time) bool { return at.Sub(t) > startsWindow })
 	s.starts = s.starts[max(0, len(s.starts)-maxStarts):]
+}
+
+// ended is a process of Flannel that was found gone.
+type ended struct {
+	pid int
+	at  flannel.Time
+}
+
+func (s *State) noteEnds(before, now flannel.Reading[[]diagnose.Process], at flannel.Time) {
+	if now.State != flannel.Known {
+		return
+	}
+	for _, p := range before.Value {
+		if !slices.ContainsFunc(now.Value, func(q diagnose.Process) bool { return q.PID == p.PID }) {
+			s.ended = append(s.ended, ended{p.PID, at})[max(0, len(s.ended)+1-maxStarts):]
+		}
+	}
 }
 
 func (s *State) applyLinks(r *flannel.Reading[[]diagnose.Link], at flannel.Time) {
@@ -204,6 +230,7 @@ func (s *State) judge(at flannel.Time) {
 
 func (s *State) history(at flannel.Time) diagnose.History {
 	h := diagnose.History{Since: make(map[flannel.ChainID]flannel.Time, len(s.chains)), Stopped: s.stopped, Flannel: s.before}
+	h.Resync = s.repairPeriod()
 	h.FlannelStarts = slices.DeleteFunc(slices.Clone(s.starts), func(t flannel.Time) bool {
 		return at.Sub(t) > startsWindow
 	})

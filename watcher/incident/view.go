@@ -90,13 +90,13 @@ const (
 
 // Event is something derived from observations that a person wants to see.
 type Event struct {
-	Time       flannel.Time
-	Kind       EventKind
-	Severity   diagnose.Severity
-	Chain      flannel.ChainID // zero if it concerns no chain
-	Text       string          // one clause without the time and without who
-	Who        *Who            // nil if unknown
-	Generation uint32          // of the ruleset in which it was seen, 0 if it has none
+	Time       flannel.Time      `json:"time"`
+	Kind       EventKind         `json:"kind"`
+	Severity   diagnose.Severity `json:"severity"`
+	Chain      flannel.ChainID   `json:"chain,omitzero"` // zero if it concerns no chain
+	Text       string            `json:"text"`           // one clause without the time and without who
+	Who        *Who              `json:"who"`            // nil if unknown
+	Generation uint32            `json:"generation"`     // of the ruleset in which it was seen, 0 if it has none
 }
 
 // Step is the width of one bucket of a Series.
