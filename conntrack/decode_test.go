@@ -149,7 +149,8 @@ func TestATupleIsWrittenAsItIsRead(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	f.Add(whole())
 	f.Add([]byte{})
-	six := Flow{Orig: Tuple{Src: netip.MustParseAddr("fd00::1"), Dst: netip.MustParseAddr("fd00::2"), Type: 128, ID: 9, Proto: ICMPv6}}
+	six := Flow{Orig: Tuple{Type: 128, ID: 9, Proto: ICMPv6}}
+	six.Orig.Src, six.Orig.Dst = netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2")
 	f.Add(append(AppendTuple(nil, &six), at(attrTupleReply|nested, six.Orig.appendAddresses(nil))...))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var flow Flow

@@ -10,11 +10,12 @@ import (
 // Trend is what the counters did between two readings. A counter that is unknown at either end, or fell (a processor's
 // counter wrapped around, or the namespace is another one), has an unknown difference.
 type Trend struct {
-	Over                                                            time.Duration `json:"over"`
-	Entries                                                         int64         `json:"entries"` // gained, or lost if negative
-	EntriesKnown                                                    bool          `json:"entriesKnown"`
-	Found, Invalid, InsertFailed, Drop                              Count
-	EarlyDrop, ClashResolve, SearchRestart, ChainTooLong, ICMPError Count
+	Over         time.Duration
+	Entries      int64 // gained, or lost if negative; meaningless unless EntriesKnown
+	EntriesKnown bool
+
+	Found, Invalid, InsertFailed, Drop, EarlyDrop        Count
+	ClashResolve, SearchRestart, ChainTooLong, ICMPError Count
 }
 
 // Between compares two readings.
@@ -125,7 +126,8 @@ func (s Symptom) Words(h Health, t Trend) string {
 	case Evicting:
 		return fmt.Sprintf("the connection table evicts %d unanswered connections in %v to make room", t.EarlyDrop.N, rounded(t.Over))
 	case PortRace:
-		return fmt.Sprintf("%d connections in %v lost the race for a translated port, and their first packet", t.InsertFailed.N, rounded(t.Over))
+		return fmt.Sprintf("%d connections in %v lost the race for a translated port, and their first packet",
+			t.InsertFailed.N, rounded(t.Over))
 	case Clash:
 		return fmt.Sprintf("%d races between packets of one connection in %v ended well: harmless", t.ClashResolve.N, rounded(t.Over))
 	}

@@ -17,7 +17,10 @@ import (
 
 func siteWanted() Wanted {
 	t := conntrack.Topology{Own: []netip.Addr{netip.MustParseAddr("192.0.2.10")}}
-	return Wanted{Networks: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:244::/48")}, Inside: t.Inside()}
+	return Wanted{
+		Networks: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:244::/48")},
+		Inside:   t.Inside(),
+	}
 }
 
 func listenIn(t *testing.T, n *labtest.Namespace) *NewFlows {
