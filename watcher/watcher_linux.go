@@ -30,9 +30,11 @@ type Watcher struct {
 	host     *hostFacts
 	events   *nft.Events // set by the goroutine that listens; nobody else touches it before that has ended
 	root     string
+	probe    *ProbeOptions
 	// wakeLegacy is set by the goroutine that watches the legacy tables; others only wake it.
 	wakeLegacy atomic.Pointer[legacy.Events]
 	gone       bool   // the namespace was reported as gone
+	unprobed   bool   // trying connections was reported as failing
 	deaf       bool   // listening for commits was reported as failing
 	heard      uint32 // generation of the last commit that was announced, 0 before the first
 }
@@ -43,7 +45,7 @@ func Open(o Options) (*Watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Watcher{clock: newClock(), ns: ns, root: o.Root, kick: make(chan struct{}, 1)}
+	w := &Watcher{clock: newClock(), ns: ns, root: o.Root, probe: o.Probe, kick: make(chan struct{}, 1)}
 	w.interval.Store(int64(o.Interval))
 	w.nft.open = func() (*nft.Reader, error) { return within(ns, nft.Open) }
 	if w.host, err = openHost(ns, o); err != nil {
@@ -122,6 +124,10 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 	tables := make(chan legacyNews, 64)
 	listeners.Go(func() { w.hearCommits(ctx, commits) })
 	listeners.Go(func() { w.watchLegacy(ctx, tables) })
+	probes := make(chan probed, 64)
+	if w.probe != nil {
+		listeners.Go(func() { w.keepProbing(ctx, *w.probe, probes) })
+	}
 
 	sink = w.holding(sink)
 	w.nft.shows = func(generation uint32) bool { return w.catchUp(generation, commits, sink) }
@@ -149,6 +155,8 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 			w.commits(c, commits, sink)
 		case n := <-tables:
 			w.legacyNews(n, sink)
+		case p := <-probes:
+			w.probed(p, *w.probe, sink)
 		case <-w.kick:
 			nextNft = time.Now()
 		case <-timer.C:
