@@ -32,9 +32,11 @@ type Watcher struct {
 	root     string
 
 	connections *connections
+	probe       *ProbeOptions
 	// wakeLegacy is set by the goroutine that watches the legacy tables; others only wake it.
 	wakeLegacy atomic.Pointer[legacy.Events]
 	gone       bool   // the namespace was reported as gone
+	unprobed   bool   // trying connections was reported as failing
 	deaf       bool   // listening for commits was reported as failing
 	heard      uint32 // generation of the last commit that was announced, 0 before the first
 }
@@ -45,7 +47,7 @@ func Open(o Options) (*Watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Watcher{clock: newClock(), ns: ns, root: o.Root, kick: make(chan struct{}, 1)}
+	w := &Watcher{clock: newClock(), ns: ns, root: o.Root, probe: o.Probe, kick: make(chan struct{}, 1)}
 	w.interval.Store(int64(o.Interval))
 	w.nft.open = func() (*nft.Reader, error) { return within(ns, nft.Open) }
 	if w.host, err = openHost(ns, o); err != nil {
@@ -127,6 +129,10 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 	tables := make(chan legacyNews, 64)
 	listeners.Go(func() { w.hearCommits(ctx, commits) })
 	listeners.Go(func() { w.watchLegacy(ctx, tables) })
+	probes := make(chan probed, 64)
+	if w.probe != nil {
+		listeners.Go(func() { w.keepProbing(ctx, *w.probe, probes) })
+	}
 
 	sink = w.holding(sink)
 	w.nft.shows = func(generation uint32) bool { return w.catchUp(generation, commits, sink) }
@@ -162,6 +168,8 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 			w.legacyNews(n, sink)
 		case b := <-w.connections.births:
 			w.connections.ages.Born(&b.flow, b.at)
+		case p := <-probes:
+			w.probed(p, *w.probe, sink)
 		case <-w.kick:
 			nextNft = time.Now()
 		case <-timer.C:

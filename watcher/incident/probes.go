@@ -57,7 +57,7 @@ func (s *State) applyProbe(p *Probe, at flannel.Time) {
 	}
 	v.Recent = append(v.Recent, point)
 	for i := max(0, len(s.incidents)-8); i < len(s.incidents); i++ {
-		if inc := &s.incidents[i]; inc.feltBy(p, point) {
+		if inc := &s.incidents[i]; inc.feltBy(p, point, v.Recent) {
 			s.reconsider(inc)
 		}
 	}
@@ -82,7 +82,7 @@ func (v *ProbeView) add(point ProbePoint, why string) {
 
 // feltBy adds an attempt to an incident that it tells something of: one that began while it was open, or the success that
 // ends the failures.
-func (i *Incident) feltBy(p *Probe, point ProbePoint) bool {
+func (i *Incident) feltBy(p *Probe, point ProbePoint, recent []ProbePoint) bool {
 	within := point.Began.Sub(i.Start) >= 0 && (i.Open || point.Began.Sub(i.End) <= 0)
 	if !within && (!point.OK || i.Probe == nil || !i.Probe.back.IsZero() || point.Began.Sub(i.Probe.last) <= 0) {
 		return false
@@ -94,35 +94,37 @@ func (i *Incident) feltBy(p *Probe, point ProbePoint) bool {
 	if within {
 		e.Attempts++
 	}
-	e.take(point)
+	e.take(point, recent)
 	i.Probe = &e
 	return true
 }
 
-func (e *ProbeEffect) take(point ProbePoint) {
-	switch {
-	case point.OK && e.Failed > 0 && e.back.IsZero() && point.Began.Sub(e.last) > 0:
-		e.back = point.Began
-	case !point.OK && e.Failed == 0:
-		e.first, e.last = point.Began, point.Began
-		e.Failed = 1
-	case !point.OK:
+// take counts an attempt, the last of recent, which tell when attempts were successful again.
+func (e *ProbeEffect) take(point ProbePoint, recent []ProbePoint) {
+	if !point.OK {
+		if e.Failed == 0 {
+			e.first, e.last = point.Began, point.Began
+		}
 		e.Failed++
 		e.first = earlier(e.first, point.Began)
 		if point.Began.Sub(e.last) > 0 {
 			e.last = point.Began
 		}
-		if !e.back.IsZero() && e.back.Sub(e.last) <= 0 {
-			e.back = flannel.Time{}
+	}
+	if e.Failed == 0 {
+		return
+	}
+	end := flannel.Time{}
+	for _, p := range recent {
+		if p.OK && p.Began.Sub(e.last) > 0 && (end.IsZero() || p.Began.Sub(end) < 0) {
+			end = p.Began
 		}
 	}
-	switch {
-	case e.Failed == 0:
-	case e.back.IsZero():
-		e.Failing = e.last.Sub(e.first)
-	default:
-		e.Failing = e.back.Sub(e.first)
+	e.back = end
+	if end.IsZero() {
+		end = e.last
 	}
+	e.Failing = end.Sub(e.first)
 }
 
 func earlier(a, b flannel.Time) flannel.Time {

@@ -44,7 +44,7 @@ func TestAFailureThatEndsAfterALaterSuccessDoesNotLastLonger(t *testing.T) {
 	w.wait(900*time.Millisecond).try(1300*time.Millisecond, time.Second, "no answer")
 	w.wait(100*time.Millisecond).try(1200*time.Millisecond, time.Second, "no answer")
 	v := w.view()
-	if p := v.Incidents[0].Probe; p == nil || p.Failed != 2 || p.Failing > 500*time.Millisecond {
+	if p := v.Incidents[0].Probe; p == nil || p.Failed != 2 || p.Failing != 400*time.Millisecond {
 		t.Errorf("felt as %+v", p)
 	}
 	if !v.Probe.Failing.IsZero() {
