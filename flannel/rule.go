@@ -19,6 +19,7 @@ const (
 	MatchProtocol                     // Text: "tcp", "udp", … or the number
 	MatchMark                         // Value and Mask
 	MatchComment                      // Text
+	MatchExtension                    // Text: name and options as iptables-save prints them after "-m"; see Extension and Options
 )
 
 // Match is one condition of a rule. It is comparable.
@@ -43,7 +44,16 @@ const (
 	TargetReturn                       //
 	TargetJump                         // Chain
 	TargetGoto                         // Chain
-	TargetMasquerade                   // Random, RandomFully
+	TargetMasquerade                   // Random, RandomFully; Text: what else is said, such as "--to-ports 1024-65535"
+	TargetReject                       // of this kind and those below Text is what iptables-save prints after "-j"; see Options
+	TargetSNAT                         //
+	TargetDNAT                         //
+	TargetRedirect                     // translates to the node's own address
+	TargetMark                         // sets bits of the packet's mark
+	TargetConnmark                     // copies between the marks of packet and connection
+	TargetNotrack                      // takes the packet out of connection tracking, and with that out of translation
+	TargetTTL                          // TTL or HL: sets how many hops are left
+	TargetPass                         // LOG and others after which the packet goes on as it was
 )
 
 // Target is the action of a rule. It is comparable.
