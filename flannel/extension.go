@@ -84,7 +84,7 @@ var extensionOptions = map[string]map[string]check{
 	"tcp":       {"--sport": {isPorts}, "--dport": {isPorts}, "--tcp-flags": {isTCPFlags, isTCPFlags}},
 	"udp":       {"--sport": {isPorts}, "--dport": {isPorts}},
 	"multiport": {"--sports": {isPortList}, "--dports": {isPortList}, "--ports": {isPortList}},
-	"conntrack": {"--ctstate": {isStates}, "--ctstatus": {listOf("NONE", "EXPECTED", "SEEN_REPLY", "ASSURED", "CONFIRMED")}},
+	"conntrack": {"--ctstate": {isStates}, "--ctstatus": {isStatus}},
 	"state":     {"--state": {isStates}},
 	"addrtype":  {"--src-type": {isAddressTypes}, "--dst-type": {isAddressTypes}, "--limit-iface-in": {}, "--limit-iface-out": {}},
 	"statistic": {"--mode": {listOf("random", "nth")}, "--probability": {isDecimal}, "--every": {isDecimal}, "--packet": {isDecimal}},
@@ -98,6 +98,7 @@ var extensionOptions = map[string]map[string]check{
 
 var (
 	isStates       = listOf("INVALID", "NEW", "RELATED", "ESTABLISHED", "UNTRACKED", "SNAT", "DNAT")
+	isStatus       = listOf("NONE", "EXPECTED", "SEEN_REPLY", "ASSURED", "CONFIRMED", "SNAT", "DNAT") // the last two in native rules
 	isAddressTypes = listOf("UNSPEC", "UNICAST", "LOCAL", "BROADCAST", "ANYCAST", "MULTICAST", "BLACKHOLE", "UNREACHABLE",
 		"PROHIBIT", "THROW", "NAT", "XRESOLVE")
 	isTCPFlags  = listOf("NONE", "FIN", "SYN", "RST", "PSH", "ACK", "URG", "ALL")

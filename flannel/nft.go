@@ -144,7 +144,7 @@ func (m Match) nftOption(f Family, o Option) (string, bool) {
 	case "conntrack --ctstate":
 		return "ct state " + strings.ToLower(value), true
 	case "conntrack --ctstatus":
-		return "ct status " + strings.ToLower(value), true
+		return "ct status " + strings.ReplaceAll(strings.ToLower(value), "_", "-"), true
 	case "connmark --mark":
 		mark := ParseMasked(o.Value)
 		m := Match{Kind: MatchMark, Not: o.Not, Value: mark.Value, Mask: mark.Mask}
@@ -214,7 +214,7 @@ func (t Target) nftAction() string {
 	}
 	switch t.Kind {
 	case TargetReject:
-		return "reject" + flag(first.Value != "", " with "+strings.Replace(first.Value, "tcp-reset", "tcp reset", 1))
+		return "reject" + flag(first.Value != "", " with "+rejectWords.Replace(first.Value))
 	case TargetSNAT:
 		return "snat to " + first.Value + t.nftFlags()
 	case TargetDNAT:
@@ -228,6 +228,10 @@ func (t Target) nftAction() string {
 	}
 	return strings.ToLower(t.Extension()) + strings.TrimPrefix(t.Text, t.Extension())
 }
+
+// rejectWords turns iptables' words for an answer into those of nft.
+var rejectWords = strings.NewReplacer("tcp-reset", "tcp reset", "icmp6-adm-prohibited", "icmpv6 admin-prohibited", "icmp6-", "icmpv6 ",
+	"icmp-", "icmp ")
 
 // nftSetMark writes the order that --set-xmark gives: clear the bits of the mask, then flip those of the value.
 func nftSetMark(m Masked) string {

@@ -131,18 +131,19 @@ func (w *walker) hopLimit(e *end) {
 // hook takes the packet through the chains of one hook, turn by turn.
 func (w *walker) hook(e *end, p place) {
 	turns := w.index.turns[hookID{w.packet.Family, p.hook}]
-	for _, t := range turns {
-		if !e.live.reached {
-			return
-		}
+	for i := 0; i < len(turns) && e.live.reached; i++ {
 		w.place = p
 		tracks := p.hook == prerouting || p.hook == output
-		w.place.tracked = !tracks || t.priority > trackingPriority
-		if t.nat {
-			w.translate(e, t.chains)
+		w.place.tracked = !tracks || turns[i].priority > trackingPriority
+		if !turns[i].nat {
+			w.filter(e, turns[i].chains)
 			continue
 		}
-		w.filter(e, t.chains)
+		first := i
+		for i+1 < len(turns) && turns[i+1].nat {
+			i++
+		}
+		w.translate(e, turns[first:i+1])
 	}
 }
 
@@ -166,21 +167,32 @@ func (w *walker) filter(e *end, chains []*flannel.Chain) {
 	e.live = live
 }
 
-// translate takes the packet through the chains that translate. The first rule that does so ends their turn; a packet that
-// is not tracked does not see them.
-func (w *walker) translate(e *end, chains []*flannel.Chain) {
+// translate takes the packet through the chains that translate, of which the first rule that does so is the last. A packet
+// that is not tracked does not see them.
+func (w *walker) translate(e *end, turns []turn) {
 	if w.bound || e.live.state.untracked == yes {
 		return
 	}
-	var live exit
+	var done exit
 	if e.live.state.untracked == may {
-		live.add(e.live)
+		done.add(e.live)
 	}
+	for _, t := range turns {
+		if e.live.reached {
+			w.translateTurn(e, t.chains, &done)
+		}
+	}
+	e.live.add(done)
+}
+
+// translateTurn takes the packet through chains of one priority, in every order. It adds what they translate to done and
+// leaves e.live to packets that they do not.
+func (w *walker) translateTurn(e *end, chains []*flannel.Chain, done *exit) {
 	if len(chains) > mostOrdered {
-		w.crowd(e, chains)
-		e.live.add(live)
+		done.add(w.crowd(e, chains))
 		return
 	}
+	var live exit
 	permute(slices.Clone(chains), 0, func(order []*flannel.Chain) {
 		at := e.live
 		for _, c := range order {
@@ -188,7 +200,7 @@ func (w *walker) translate(e *end, chains []*flannel.Chain) {
 				break
 			}
 			b := w.base(e, c, at.state)
-			w.translations(e, b, &live)
+			w.translations(e, b, done)
 			at = b.pass
 		}
 		live.add(at)
@@ -206,8 +218,8 @@ func (w *walker) translations(e *end, b passed, live *exit) {
 }
 
 // crowd takes the packet through so many chains of one priority that not every order can be tried. Each is entered with all
-// that any of them may have made of the packet.
-func (w *walker) crowd(e *end, chains []*flannel.Chain) {
+// that any of them may have made of the packet. It gives what they translate.
+func (w *walker) crowd(e *end, chains []*flannel.Chain) (done exit) {
 	at := e.live
 	for before := (state{}); before != at.state; {
 		before = at.state
@@ -215,16 +227,15 @@ func (w *walker) crowd(e *end, chains []*flannel.Chain) {
 			at.add(w.base(e, c, at.state).pass)
 		}
 	}
-	live, passes := exit{}, true
+	e.live = at
 	for _, c := range chains {
 		b := w.base(e, c, at.state)
-		w.translations(e, b, &live)
-		passes = passes && b.pass.reached
+		w.translations(e, b, &done)
+		if !b.pass.reached {
+			e.live = exit{}
+		}
 	}
-	if passes {
-		live.add(at)
-	}
-	e.live = live
+	return done
 }
 
 // passed is what a base chain leaves of a packet.

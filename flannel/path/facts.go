@@ -149,6 +149,12 @@ func (f Facts) local(a netip.Addr) bool {
 	return a.IsLoopback() || slices.ContainsFunc(f.Addresses, func(b Address) bool { return b.Addr == a })
 }
 
+// anycast tells an address that the kernel has twice: Flannel gives its tunnel the first address of the node's subnet,
+// which in IPv6 is also that of any router there. Which of the two a look-up finds is a matter of the order of set-up.
+func (f Facts) anycast(a netip.Addr) bool {
+	return a.Is6() && slices.ContainsFunc(f.Subnets, func(p netip.Prefix) bool { return p.Addr() == a })
+}
+
 // route is the interface towards an address that a rule put in place of the packet's own.
 func (f Facts) route(a netip.Addr) string {
 	in := func(list []netip.Prefix) bool {

@@ -123,11 +123,25 @@ func (v view) extension(m flannel.Match) truth {
 		return statistic(m)
 	case "addrtype":
 		return v.addressTypes(m)
+	case "connmark":
+		t = v.hasConnection()
 	}
 	for o := range m.Options() {
+		if o.Name == "--ctstatus" {
+			t = min(t, v.hasConnection())
+		}
 		t = min(t, v.option(name, o).not(o.Not))
 	}
 	return t
+}
+
+// hasConnection tells whether connection tracking knows the packet. Without a connection its mark and its status equal
+// nothing, nor differ from anything.
+func (v view) hasConnection() truth {
+	if !v.place.tracked {
+		return no
+	}
+	return yes - v.untracked
 }
 
 func (v view) hasPorts() truth {
@@ -230,20 +244,24 @@ func chosen(condition, a, b truth) truth {
 	return joinTruth(a, b)
 }
 
-// status compares what has happened to the connection, which is nothing yet.
+// status compares what has happened to the connection, which is a translation at most.
 func (v view) status(list string) truth {
 	if hasWord(list, "NONE") || hasWord(list, "EXPECTED") {
 		return may
 	}
-	return no
+	t := no
+	if hasWord(list, "DNAT") {
+		t = max(t, v.dnat.done())
+	}
+	if hasWord(list, "SNAT") {
+		t = max(t, v.snat.done())
+	}
+	return t
 }
 
 func (v view) connectionMark(value string) truth {
 	m := flannel.ParseMasked(value)
-	if !v.place.tracked {
-		return no
-	}
-	return chosen(v.untracked, no, v.connmark.equals(m.Mask, m.Value))
+	return v.connmark.equals(m.Mask, m.Value)
 }
 
 // bridged is about a packet that is routed: one that came through a bridge may have a port on it, none leaves by one yet.
@@ -295,7 +313,7 @@ func (v view) addressType(a netip.Addr, list string, limited, destination bool) 
 	case !a.IsValid():
 		return may
 	case v.facts.local(a):
-		if limited {
+		if limited || v.facts.anycast(a) {
 			return may
 		}
 		return truthOf(hasWord(list, "LOCAL"))
