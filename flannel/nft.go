@@ -1,8 +1,10 @@
 package flannel
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -15,6 +17,9 @@ func (r Rule) Nft(f Family) string {
 			comment = m.Text
 			continue
 		}
+		if r.impliedProtocol(m) {
+			continue // "tcp dport" says it
+		}
 		if s := m.nft(f); s != "" {
 			parts = append(parts, s)
 		}
@@ -26,6 +31,14 @@ func (r Rule) Nft(f Family) string {
 		parts = append(parts, `comment "`+comment+`"`)
 	}
 	return strings.Join(parts, " ")
+}
+
+// impliedProtocol tells whether the match is the protocol that a later condition on its ports names, as nft leaves it out
+// then.
+func (r Rule) impliedProtocol(m Match) bool {
+	return m.Kind == MatchProtocol && !m.Not && slices.ContainsFunc(r.Matches, func(n Match) bool {
+		return n.Kind == MatchExtension && n.Extension() == m.Text && n.Text != m.Text
+	})
 }
 
 func (m Match) nft(f Family) string {
@@ -142,9 +155,9 @@ func (m Match) nftOption(f Family, o Option) (string, bool) {
 	case "multiport --dports":
 		return "th dport " + value, true
 	case "conntrack --ctstate":
-		return "ct state " + strings.ToLower(value), true
+		return "ct state " + nftBits(o), true
 	case "conntrack --ctstatus":
-		return "ct status " + strings.ReplaceAll(strings.ToLower(value), "_", "-"), true
+		return "ct status " + strings.ReplaceAll(nftBits(o), "_", "-"), true
 	case "connmark --mark":
 		mark := ParseMasked(o.Value)
 		m := Match{Kind: MatchMark, Not: o.Not, Value: mark.Value, Mask: mark.Mask}
@@ -172,6 +185,16 @@ func (m Match) nftLimit() string {
 	}
 	return ""
 }
+
+// nftBits writes names of bits, of which any one will do.
+func nftBits(o Option) string {
+	names := strings.Split(strings.ToLower(o.Value), ",")
+	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(nftStates[a], nftStates[b]) })
+	return flag(o.Not, "!= ") + strings.Join(names, ",")
+}
+
+// nftStates is the order in which nft prints states.
+var nftStates = map[string]int{"invalid": 1, "established": 2, "related": 3, "new": 4, "untracked": 5}
 
 // nftList writes a value, or several in braces, with nft's sign of a range.
 func nftList(o Option) string {
@@ -212,17 +235,26 @@ func (t Target) nftAction() string {
 		first = o
 		break
 	}
+	var random Target
+	for o := range t.Options() {
+		random.Random = random.Random || o.Name == "--random"
+		random.RandomFully = random.RandomFully || o.Name == "--random-fully"
+	}
 	switch t.Kind {
 	case TargetReject:
-		return "reject" + flag(first.Value != "", " with "+rejectWords.Replace(first.Value))
+		return "reject" + flag(first.Value != "" && !strings.HasSuffix(first.Value, "-port-unreachable"), " with "+rejectWords.Replace(first.Value))
 	case TargetSNAT:
-		return "snat to " + first.Value + t.nftFlags()
+		return "snat to " + first.Value + random.nftFlags()
 	case TargetDNAT:
-		return "dnat to " + first.Value + t.nftFlags()
+		return "dnat to " + first.Value + random.nftFlags()
 	case TargetMark:
 		return nftSetMark(ParseMasked(first.Value))
 	case TargetNotrack:
 		return "notrack"
+	case TargetPass:
+		if group, ok := strings.CutPrefix(t.Text, "NFLOG --nflog-group "); ok {
+			return "log group " + group
+		}
 	case TargetOpaque:
 		return t.Text
 	}

@@ -3,6 +3,7 @@ package flannel
 import (
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // MatchKind is the sort of a condition. The zero value is "not understood", so that nothing is taken for understood by
@@ -30,6 +31,15 @@ type Match struct {
 	Value  uint32
 	Mask   uint32 // all ones where the rule compares the whole word
 	Text   string
+}
+
+// Doing marks, within the brackets of an opaque part, an expression of nf_tables that may change the packet and not only look
+// at it.
+const Doing = "do "
+
+// Acts tells whether an opaque part may change the packet, so that nothing that was known of its mark is known behind it.
+func (m Match) Acts() bool {
+	return m.Kind == MatchOpaque && strings.Contains(m.Text, "["+Doing)
 }
 
 // TargetKind is what a rule does. The zero value is "not understood".

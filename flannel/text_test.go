@@ -227,8 +227,8 @@ func TestTargetsOfOthers(t *testing.T) {
 
 func TestForeignRulesInTheWordsOfNft(t *testing.T) {
 	for text, want := range map[string]string{
-		"-p tcp -m tcp --dport 1:5 -j REJECT --reject-with tcp-reset":                     "meta l4proto tcp tcp dport 1-5 reject with tcp reset",
-		"-m conntrack ! --ctstate NEW,INVALID -j DROP":                                    "ct state != { new, invalid } drop",
+		"-p tcp -m tcp --dport 1:5 -j REJECT --reject-with tcp-reset":                     "tcp dport 1-5 reject with tcp reset",
+		"-m conntrack ! --ctstate NEW,INVALID -j DROP":                                    "ct state != invalid,new drop",
 		"-m addrtype --dst-type LOCAL --limit-iface-in -j SNAT --to-source 192.0.2.1":     "fib daddr . iif type local snat to 192.0.2.1",
 		"-m connmark --mark 0x1/0x3 -j MARK --set-xmark 0x1/0x1":                          "ct mark & 0x00000003 == 0x00000001 meta mark set meta mark | 0x00000001",
 		"-m set ! --match-set @peers src -j MASQUERADE --to-ports 1-2":                    "ip saddr != @peers masquerade to :1-2",

@@ -54,7 +54,7 @@ func (b bits) equals(mask, value uint32) truth {
 }
 
 func (b bits) join(c bits) bits {
-	unknown := b.unknown | c.unknown | b.value ^ c.value
+	unknown := b.unknown | c.unknown | (b.value ^ c.value)
 	return bits{b.value &^ unknown, unknown}
 }
 

@@ -139,6 +139,9 @@ func (w *walker) rules(c *flannel.Chain, s state) (out flow) {
 			continue
 		}
 		w.note(at, t, unknown)
+		if slices.ContainsFunc(r.Matches, flannel.Match.Acts) {
+			s = s.join(s.blurred())
+		}
 		next := w.apply(r.Target, s, at, &out)
 		if t == yes {
 			if !next.reached {
