@@ -22,7 +22,7 @@ var allowed = map[string][]string{
 	"remediate":        {"flannel", "conntrack", "watcher/diagnose"},
 	"remediate/apply":  {"remediate", "flannel", "flannel/wire", "conntrack", "conntrack/ctnl", "watcher/diagnose"},
 	"watcher/nft":      {"flannel", "flannel/wire", "conntrack", "watcher/diagnose", "watcher/incident"},
-	"watcher/legacy":   {"flannel", "conntrack", "watcher/diagnose", "watcher/incident"},
+	"watcher/legacy":   {"flannel", "flannel/wire", "conntrack", "watcher/diagnose", "watcher/incident"},
 	"watcher/proc":     {"flannel", "conntrack", "watcher/diagnose", "watcher/incident"},
 	"watcher/host":     {"flannel", "conntrack", "watcher/diagnose", "watcher/incident"},
 	"watcher/probe":    {"flannel", "conntrack", "watcher/diagnose", "watcher/incident"},

@@ -86,7 +86,12 @@ func parseMatch(words []word, not bool) (Match, int) {
 	}
 	option, value, n := words[0], words[1], 2
 	if option.is("-m", "--match") && len(words) >= 4 {
-		return parseExtension(words, not)
+		if m, n := parseExtension(words, not); n > 0 || not {
+			return m, n
+		}
+	}
+	if option.is("-m") && !not {
+		return parseWords(words)
 	}
 	if value.is("!") && !not && len(words) >= 3 {
 		value, not, n = words[2], true, 3
@@ -124,21 +129,11 @@ func parseExtension(words []word, not bool) (Match, int) {
 }
 
 func markMatch(w word, not bool, n int) (Match, int) {
-	value, mask, masked := strings.Cut(w.text, "/")
-	m := Match{Kind: MatchMark, Not: not, Mask: allOnes}
-	v, err := strconv.ParseUint(value, 0, 32)
-	if err != nil {
+	m, ok := parseMasked(w.text)
+	if !ok {
 		return Match{}, 0
 	}
-	m.Value = uint32(v)
-	if masked {
-		v, err := strconv.ParseUint(mask, 0, 32)
-		if err != nil {
-			return Match{}, 0
-		}
-		m.Mask = uint32(v)
-	}
-	return m, n
+	return Match{Kind: MatchMark, Not: not, Value: m.Value, Mask: m.Mask}, n
 }
 
 func prefixMatch(kind MatchKind, w word, not bool, n int) (Match, int) {
@@ -274,11 +269,10 @@ func newTarget(words []word) Target {
 	case len(options) == 0 && !slices.Contains(extensions, name.text):
 		return Target{Kind: TargetJump, Chain: name.text}
 	}
-	raw := make([]string, len(words))
-	for i, w := range words {
-		raw[i] = w.raw
+	if t, ok := newAction(words); ok {
+		return t
 	}
-	return Target{Text: strings.Join(raw, " ")}
+	return Target{Text: joined(words)}
 }
 
 var verdicts = map[string]TargetKind{"ACCEPT": TargetAccept, "DROP": TargetDrop, "RETURN": TargetReturn}
@@ -292,12 +286,15 @@ var extensions = []string{
 
 func masquerade(options []word) (Target, bool) {
 	t := Target{Kind: TargetMasquerade}
-	for _, o := range options {
-		switch {
+	for i := 0; i < len(options); i++ {
+		switch o := options[i]; {
 		case o.is("--random"):
 			t.Random = true
 		case o.is("--random-fully"):
 			t.RandomFully = true
+		case o.is("--to-ports") && t.Text == "" && i+1 < len(options) && isNatPorts(options[i+1].raw):
+			i++
+			t.Text = "--to-ports " + options[i].raw
 		default:
 			return Target{}, false
 		}

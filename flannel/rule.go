@@ -3,6 +3,7 @@ package flannel
 import (
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // MatchKind is the sort of a condition. The zero value is "not understood", so that nothing is taken for understood by
@@ -19,6 +20,7 @@ const (
 	MatchProtocol                     // Text: "tcp", "udp", … or the number
 	MatchMark                         // Value and Mask
 	MatchComment                      // Text
+	MatchExtension                    // Text: name and options as iptables-save prints them after "-m"; see Extension and Options
 )
 
 // Match is one condition of a rule. It is comparable.
@@ -29,6 +31,15 @@ type Match struct {
 	Value  uint32
 	Mask   uint32 // all ones where the rule compares the whole word
 	Text   string
+}
+
+// Doing marks, within the brackets of an opaque part, an expression of nf_tables that may change the packet and not only look
+// at it.
+const Doing = "do "
+
+// Acts tells whether an opaque part may change the packet, so that nothing that was known of its mark is known behind it.
+func (m Match) Acts() bool {
+	return m.Kind == MatchOpaque && strings.Contains(m.Text, "["+Doing)
 }
 
 // TargetKind is what a rule does. The zero value is "not understood".
@@ -43,7 +54,16 @@ const (
 	TargetReturn                       //
 	TargetJump                         // Chain
 	TargetGoto                         // Chain
-	TargetMasquerade                   // Random, RandomFully
+	TargetMasquerade                   // Random, RandomFully; Text: what else is said, such as "--to-ports 1024-65535"
+	TargetReject                       // of this kind and those below Text is what iptables-save prints after "-j"; see Options
+	TargetSNAT                         //
+	TargetDNAT                         //
+	TargetRedirect                     // translates to the node's own address
+	TargetMark                         // sets bits of the packet's mark
+	TargetConnmark                     // copies between the marks of packet and connection
+	TargetNotrack                      // takes the packet out of connection tracking, and with that out of translation
+	TargetTTL                          // TTL or HL: sets how many hops are left
+	TargetPass                         // LOG and others after which the packet goes on as it was
 )
 
 // Target is the action of a rule. It is comparable.

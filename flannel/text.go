@@ -2,7 +2,6 @@ package flannel
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -76,6 +75,8 @@ func (m Match) text() string {
 		return fmt.Sprintf("-m mark %s--mark 0x%x/0x%x", not, m.Value, m.Mask)
 	case MatchComment:
 		return "-m comment --comment " + quote(m.Text)
+	case MatchExtension:
+		return "-m " + m.Text
 	}
 	return m.Text
 }
@@ -95,9 +96,11 @@ func (t Target) text() string {
 	case TargetGoto:
 		return "-g " + bare(t.Chain)
 	case TargetMasquerade:
-		return "-j MASQUERADE" + flag(t.Random, " --random") + flag(t.RandomFully, " --random-fully")
+		return "-j MASQUERADE" + flag(t.Text != "", " "+t.Text) + flag(t.Random, " --random") + flag(t.RandomFully, " --random-fully")
+	case TargetOpaque:
+		return t.Text
 	}
-	return t.Text
+	return "-j " + t.Text
 }
 
 // chainName quotes the name of a chain that a reader would take for something else; iptables itself refuses to make one.
@@ -121,103 +124,6 @@ func (r Rule) Text(b Backend, f Family) string {
 		return r.Nft(f)
 	}
 	return r.String()
-}
-
-// Nft gives the rule as `nft list` prints it.
-func (r Rule) Nft(f Family) string {
-	var parts []string
-	comment := ""
-	for _, m := range r.Matches {
-		if m.Kind == MatchComment {
-			comment = m.Text
-			continue
-		}
-		parts = append(parts, m.nft(f))
-	}
-	if t := r.Target.nft(); t != "" {
-		parts = append(parts, t)
-	}
-	if comment != "" {
-		parts = append(parts, `comment "`+comment+`"`)
-	}
-	return strings.Join(parts, " ")
-}
-
-func (m Match) nft(f Family) string {
-	not := ""
-	if m.Not {
-		not = "!= "
-	}
-	switch m.Kind {
-	case MatchSource:
-		return f.String() + " saddr " + not + nftPrefix(m.Prefix)
-	case MatchDestination:
-		return f.String() + " daddr " + not + nftPrefix(m.Prefix)
-	case MatchIn:
-		return "iifname " + not + nftInterface(m.Text)
-	case MatchOut:
-		return "oifname " + not + nftInterface(m.Text)
-	case MatchProtocol:
-		return "meta l4proto " + not + m.Text
-	case MatchMark:
-		return m.nftMark(not)
-	}
-	return m.Text
-}
-
-func (m Match) nftMark(not string) string {
-	if m.Mask == allOnes {
-		return fmt.Sprintf("meta mark %s0x%08x", not, m.Value)
-	}
-	if not == "" {
-		not = "== "
-	}
-	return fmt.Sprintf("meta mark & 0x%08x %s0x%08x", m.Mask, not, m.Value)
-}
-
-// nftPrefix leaves out the length of a single address, as nft does.
-func nftPrefix(p netip.Prefix) string {
-	if p.IsSingleIP() {
-		return p.Addr().String()
-	}
-	return p.String()
-}
-
-func nftInterface(name string) string {
-	if base, wild := strings.CutSuffix(name, "+"); wild {
-		name = base + "*"
-	}
-	return `"` + name + `"`
-}
-
-func (t Target) nft() string {
-	switch t.Kind {
-	case TargetAccept:
-		return "accept"
-	case TargetDrop:
-		return "drop"
-	case TargetReturn:
-		return "return"
-	case TargetJump:
-		return "jump " + t.Chain
-	case TargetGoto:
-		return "goto " + t.Chain
-	case TargetMasquerade:
-		return "masquerade" + t.nftFlags()
-	}
-	return t.Text
-}
-
-func (t Target) nftFlags() string {
-	switch {
-	case t.Random && t.RandomFully:
-		return " random,fully-random"
-	case t.Random:
-		return " random"
-	case t.RandomFully:
-		return " fully-random"
-	}
-	return ""
 }
 
 // MarshalText writes the canonical text. JSON cannot hold bytes that are no UTF-8: a text with such bytes is written as a

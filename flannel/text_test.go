@@ -137,12 +137,18 @@ func TestWordsNotUnderstoodStayAndMakeTheRuleOpaque(t *testing.T) {
 		"-m mark --mark x -j RETURN",
 		"-m mark --mark 0x1/y -j RETURN",
 		"-m mark --mark 0x1ffffffff -j RETURN",
-		"-m tcp --dport 80 -m conntrack ! --ctstate NEW,INVALID -j ACCEPT",
+		"-m tcp --dport http -j ACCEPT",
+		"-m tcp --dport 80 --tcp-option 4 -j ACCEPT",
+		"-m conntrack --ctorigdst 10.0.0.1 -j ACCEPT",
+		"-m conntrack --ctstate NEW --ctdir ORIGINAL -j ACCEPT",
+		"-m limit --limit 3/min -j ACCEPT",
+		"-m addrtype -j ACCEPT",
 		"-f -j ACCEPT",
-		"-j MASQUERADE --to-ports 1-2",
-		`-j LOG --log-prefix "x y"`,
-		"-j LOG",
-		"-j DNAT --to-destination 1.2.3.4",
+		"-j MASQUERADE --to-ports x",
+		"-j DNAT --to-destination host",
+		"-j SNAT",
+		"-j MARK --set-mark 1",
+		"-j TPROXY --on-port 1",
 		"-j ACCEPT --what",
 		"-j",
 		"!",
@@ -166,11 +172,70 @@ func TestWordsNotUnderstoodStayAndMakeTheRuleOpaque(t *testing.T) {
 }
 
 func TestRulesOfOthersAreUnderstoodInFullOrOpaque(t *testing.T) {
-	const matches, others = `-m (addrtype|conntrack|icmp|udp|tcp|limit|multiport|statistic) `, `|-j (MARK|DNAT|REJECT|LOG) |--to-ports`
-	beyond := regexp.MustCompile(matches + others)
+	beyond := regexp.MustCompile(`-m (icmp|limit) `)
 	for _, text := range savedRules(t, "save/foreign.nft.ip.txt") {
 		if r := mustRule(t, text); r.Opaque() != beyond.MatchString(text) {
 			t.Errorf("opaque is %t: %s", r.Opaque(), text)
+		}
+	}
+}
+
+func TestExtensionsAreTakenInWhole(t *testing.T) {
+	for text, want := range map[string]string{
+		"-p tcp -m tcp --sport 1:5 ! --dport 80:90 --tcp-flags SYN,ACK SYN -j DROP": "tcp [--sport 1:5] [! --dport 80:90] [--tcp-flags SYN,ACK SYN]",
+		"-m conntrack ! --ctstate RELATED,ESTABLISHED -j ACCEPT":                    "conntrack [! --ctstate RELATED,ESTABLISHED]",
+		"-m set ! --match-set cali40s:abc src,dst -j DROP":                          "set [! --match-set cali40s:abc src,dst]",
+		"-m physdev --physdev-is-bridged -j ACCEPT":                                 "physdev [--physdev-is-bridged]",
+		"-m addrtype --dst-type LOCAL --limit-iface-in -j X":                        "addrtype [--dst-type LOCAL] [--limit-iface-in]",
+		"-p udp -m udp -j DROP":                                                     "udp",
+	} {
+		r := mustRule(t, text)
+		m := r.Matches[len(r.Matches)-1]
+		got := m.Extension()
+		for o := range m.Options() {
+			got += " [" + flag(o.Not, "! ") + strings.TrimSpace(o.Name+" "+o.Value) + "]"
+		}
+		if m.Kind != MatchExtension || got != want || r.String() != text || !r.Equal(r) {
+			t.Errorf("%s:\n got %s\nwant %s", r, got, want)
+		}
+	}
+}
+
+func TestTargetsOfOthers(t *testing.T) {
+	for text, want := range map[string]Target{
+		"REJECT --reject-with tcp-reset":                    {Kind: TargetReject},
+		"SNAT --to-source 192.0.2.1-192.0.2.9:1024-65535":   {Kind: TargetSNAT},
+		"DNAT --to-destination [fd00::1]:80 --persistent":   {Kind: TargetDNAT},
+		"REDIRECT --to-ports 3128":                          {Kind: TargetRedirect},
+		"MARK --set-xmark 0x4000/0x4000":                    {Kind: TargetMark},
+		"CONNMARK --restore-mark --nfmask 0x1 --ctmask 0x1": {Kind: TargetConnmark},
+		"CT --notrack":            {Kind: TargetNotrack},
+		"CT --zone 5":             {Kind: TargetPass},
+		"NOTRACK":                 {Kind: TargetNotrack},
+		"HL --hl-set 1":           {Kind: TargetTTL},
+		`LOG --log-prefix "a b "`: {Kind: TargetPass},
+	} {
+		want.Text = text
+		if got := NewTarget(text); got != want {
+			t.Errorf("got %#v, want %#v", got, want)
+		}
+		if r := mustRule(t, "-j "+text); r.Target != want || r.String() != "-j "+text {
+			t.Errorf("-j %s came back as %s", text, r)
+		}
+	}
+}
+
+func TestForeignRulesInTheWordsOfNft(t *testing.T) {
+	for text, want := range map[string]string{
+		"-p tcp -m tcp --dport 1:5 -j REJECT --reject-with tcp-reset":                     "tcp dport 1-5 reject with tcp reset",
+		"-m conntrack ! --ctstate NEW,INVALID -j DROP":                                    "ct state != invalid,new drop",
+		"-m addrtype --dst-type LOCAL --limit-iface-in -j SNAT --to-source 192.0.2.1":     "fib daddr . iif type local snat to 192.0.2.1",
+		"-m connmark --mark 0x1/0x3 -j MARK --set-xmark 0x1/0x1":                          "ct mark & 0x00000003 == 0x00000001 meta mark set meta mark | 0x00000001",
+		"-m set ! --match-set @peers src -j MASQUERADE --to-ports 1-2":                    "ip saddr != @peers masquerade to :1-2",
+		"-m statistic --mode random --probability 0.5 -j MARK --set-xmark 0x1/0xffffffff": "-m statistic --mode random --probability 0.5 meta mark set 0x00000001",
+	} {
+		if got := mustRule(t, text).Nft(IPv4); got != want {
+			t.Errorf("%s:\n got %s\nwant %s", text, got, want)
 		}
 	}
 }
@@ -259,6 +324,9 @@ func understood(rnd *rand.Rand) Rule {
 		func() Match { return Match{Kind: MatchMark, Not: some(), Value: rnd.Uint32(), Mask: rnd.Uint32()} },
 		func() Match { return Match{Kind: MatchMark, Not: some(), Value: rnd.Uint32(), Mask: allOnes} },
 		func() Match { return Match{Kind: MatchComment, Text: word()} },
+		func() Match { return NewExtension("tcp --sport 1:5 ! --dport 80") },
+		func() Match { return NewExtension("conntrack ! --ctstate NEW") },
+		func() Match { return NewExtension("set ! --match-set x src,dst") },
 	}
 	var ms []Match
 	for range rnd.IntN(5) {
@@ -272,6 +340,9 @@ func understood(rnd *rand.Rand) Rule {
 		{Kind: TargetJump, Chain: name()},
 		{Kind: TargetGoto, Chain: name()},
 		{Kind: TargetMasquerade, Random: some(), RandomFully: some()},
+		NewTarget("REJECT --reject-with tcp-reset"),
+		NewTarget(`LOG --log-prefix "-m x"`),
+		NewTarget("MASQUERADE --to-ports 1-2 --random"),
 		{Kind: TargetJump, Chain: []string{"ACCEPT", "LOG", "MASQUERADE", "!", "", "--opaque", "-s", "-m"}[rnd.IntN(8)]},
 	}
 	return NewRule(targets[rnd.IntN(len(targets))], ms...)

@@ -86,6 +86,9 @@ func quote(s string) string {
 	return inQuotes(s)
 }
 
+// Quote writes a value of an option as iptables-save does.
+func Quote(s string) string { return quote(s) }
+
 func inQuotes(s string) string { return `"` + quoteEscapes.Replace(s) + `"` }
 
 var quoteEscapes = strings.NewReplacer(`"`, `\"`, `'`, `\'`, `\`, `\\`)

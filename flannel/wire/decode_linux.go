@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"strings"
 
 	"flanwatch/flannel"
@@ -41,6 +42,8 @@ type decoder struct {
 	target   flannel.Target // zero until a target was found
 	hasEnd   bool           // target is set
 	counted  bool
+	last     bool // the expression at hand is the final one
+	acted    bool // something was done to the packet: what follows is no plain condition
 	consumed int
 }
 
@@ -50,15 +53,48 @@ func (d *decoder) expression(e expression, last bool) {
 		d.opaque(1, describe(e))
 		return
 	}
-	if d.understood(e) {
+	d.last = last
+	if !d.acted && d.understood(e) || d.acted && d.verdictOnly(e) {
 		return
 	}
+	d.acted = d.acted || acts(e)
 	d.regs = [registers]*load{} // it may have written any of them
 	if string(e.name) == "target" || last && !condition(e) {
 		d.end(1, flannel.Target{Kind: flannel.TargetOpaque, Text: targetText(e)})
 		return
 	}
 	d.opaque(1, describe(e))
+}
+
+// verdictOnly takes the verdict of a rule that did something to the packet before. A condition there says when the verdict
+// comes, but not when that was done.
+func (d *decoder) verdictOnly(e expression) bool {
+	switch string(e.name) {
+	case "counter", "immediate", "masq", "nat", "reject":
+		return d.understood(e)
+	}
+	return false
+}
+
+// acts tells expressions that may change the packet or its connection from those that look.
+func acts(e expression) bool {
+	t, ok := split(e.data)
+	switch string(e.name) {
+	case "cmp", "range", "lookup", "bitwise", "byteorder", "fib", "rt", "numgen", "hash", "socket", "osf", "xfrm", "tunnel",
+		"limit", "quota", "connlimit", "counter", "log", "last", "match":
+		return false
+	case "immediate":
+		return !ok || t[unix.NFTA_IMMEDIATE_DREG] == nil
+	case "payload":
+		return !ok || t[unix.NFTA_PAYLOAD_DREG] == nil
+	case "exthdr":
+		return !ok || t[unix.NFTA_EXTHDR_DREG] == nil
+	case "meta":
+		return !ok || t[unix.NFTA_META_DREG] == nil
+	case "ct":
+		return !ok || t[unix.NFTA_CT_DREG] == nil
+	}
+	return true
 }
 
 // condition tells expressions that only compare from those that may do something.
@@ -87,6 +123,22 @@ func (d *decoder) understood(e expression) bool {
 		return d.bitwise(&t)
 	case "cmp":
 		return d.cmp(&t)
+	case "range":
+		return d.portRange(&t)
+	case "ct":
+		return d.ct(&t)
+	case "fib":
+		return d.fib(&t)
+	case "lookup":
+		return d.lookup(&t)
+	case "nat":
+		return d.nat(&t)
+	case "reject":
+		return d.reject(&t)
+	case "log":
+		return d.last && d.log(&t)
+	case "notrack":
+		return d.last && d.end(1, flannel.Target{Kind: flannel.TargetNotrack, Text: "CT --notrack"})
 	case "immediate":
 		return d.immediate(&t)
 	case "masq":
@@ -111,6 +163,9 @@ func (d *decoder) counter(data []byte) bool {
 
 func (d *decoder) match(exprs int, m flannel.Match) bool {
 	d.consumed += exprs
+	if d.mergePorts(m) {
+		return true
+	}
 	d.matches = append(d.matches, m)
 	return true
 }
@@ -147,6 +202,11 @@ func (d *decoder) finish() flannel.Rule {
 
 func (d *decoder) immediate(t *attrs) bool {
 	dreg, ok := t.number(unix.NFTA_IMMEDIATE_DREG)
+	if ok && dreg != unix.NFT_REG_VERDICT && t.have(unix.NFTA_IMMEDIATE_DREG, unix.NFTA_IMMEDIATE_DATA) {
+		constant, ok := value(t[unix.NFTA_IMMEDIATE_DATA])
+		text := fmt.Sprintf("immediate %x", constant)
+		return ok && d.put(dreg, load{size: len(constant), constant: constant, text: text, exprs: 1})
+	}
 	if !ok || dreg != unix.NFT_REG_VERDICT || !t.have(unix.NFTA_IMMEDIATE_DREG, unix.NFTA_IMMEDIATE_DATA) {
 		return false
 	}
@@ -213,6 +273,8 @@ func (d *decoder) xtMatch(t *attrs) bool {
 	switch {
 	case name == "comment" && rev == 0 && len(info) == commentLen:
 		return d.match(1, flannel.Match{Kind: flannel.MatchComment, Text: cString(info)})
+	case rev > math.MaxUint8:
+		return false
 	case name == "mark" && rev == 1 && len(info) >= 12:
 		m := flannel.Match{
 			Kind:  flannel.MatchMark,
@@ -222,24 +284,21 @@ func (d *decoder) xtMatch(t *attrs) bool {
 		}
 		return m.Value&^m.Mask == 0 && d.match(1, m)
 	}
-	return false
+	m := ExtensionMatch(d.family, name, byte(rev), info)
+	return m.Kind == flannel.MatchExtension && d.match(1, m)
 }
 
 func (d *decoder) xtTarget(t *attrs) bool {
 	name, rev, info, ok := extension(t)
-	if !ok || name != "MASQUERADE" || rev != 0 || len(info) != masqueradeLen[d.family] {
+	if !ok || rev > math.MaxUint8 || name == "MASQUERADE" && !d.masqueradeLength(info) {
 		return false
 	}
-	flags, rest := info, info[4:]
-	if d.family == flannel.IPv4 {
-		if binary.NativeEndian.Uint32(info) != 1 { // one range
-			return false
-		}
-		flags, rest = info[4:], info[8:]
-	}
-	target, ok := masqueradeTarget(binary.NativeEndian.Uint32(flags))
-	return ok && allZero(rest) && d.end(1, target)
+	target := ExtensionTarget(d.family, name, byte(rev), info)
+	return target.Kind != flannel.TargetOpaque && d.end(1, target)
 }
+
+// masqueradeLength tells whether the data are one range of the family and nothing behind it.
+func (d *decoder) masqueradeLength(info []byte) bool { return len(info) == masqueradeLen[d.family] }
 
 // extension reads the attributes of an xtables match or target, which are the same.
 func extension(t *attrs) (name string, rev uint32, info []byte, ok bool) {

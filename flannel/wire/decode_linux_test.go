@@ -322,7 +322,7 @@ func TestDecodeLeavesNothingOut(t *testing.T) {
 				e.number(unix.NFTA_META_DREG, register)
 			})
 			e.verdict(verdictReturn, "")
-		}, "[meta …] -j RETURN"},
+		}, "[do meta …] -j RETURN"},
 		"other keys of meta are opaque": {func(e *encoder) {
 			e.meta(unix.NFT_META_CPU)
 			e.verdict(verdictReturn, "")

@@ -53,7 +53,7 @@ func (e *encoder) rule(r flannel.Rule, c flannel.Counter) error {
 	var seen [flannel.MatchComment + 1]bool
 	for _, m := range r.Matches {
 		if m.Kind > flannel.MatchComment {
-			return fmt.Errorf("match of unknown kind %d", m.Kind)
+			return fmt.Errorf("match %q of unknown kind %d", m.Text, m.Kind)
 		}
 		if seen[m.Kind] && m.Kind != flannel.MatchOpaque && m.Kind <= flannel.MatchProtocol {
 			return errors.New("iptables has room for one address, interface and protocol each")
@@ -200,6 +200,9 @@ func (e *encoder) target(t flannel.Target) error {
 		}
 		e.verdict(code, t.Chain)
 	case flannel.TargetMasquerade:
+		if t.Text != "" {
+			return fmt.Errorf("masquerade with %q is not Flannel's", t.Text)
+		}
 		e.masquerade(natFlags(t))
 	default:
 		return fmt.Errorf("target %q is not understood", t.Text)

@@ -23,6 +23,15 @@ const (
 	fieldOut
 	fieldProtocol
 	fieldMark
+	fieldFamily
+	fieldSourcePort
+	fieldDestinationPort
+	fieldBothPorts
+	fieldFlags // of TCP
+	fieldState
+	fieldStatus
+	fieldConnmark
+	fieldType // of an address; options of load tells of which
 )
 
 // load is the content of a register: what was loaded, and what was done to it.
@@ -32,6 +41,12 @@ type load struct {
 	mask  []byte // of size bytes, nil for all ones
 	text  string // in words, for where it is not understood
 	exprs int    // expressions in it that no match accounts for yet
+
+	constant []byte // what an expression put there as it is
+	xor      []byte // with which the masked value was combined, nil for none
+	low      []byte // what the value is not below, where that was compared already
+	options  string // for fieldType: the option of addrtype that is compared, then others
+	limit    string
 }
 
 // NFTA_BITWISE_OP and its value NFT_BITWISE_MASK_XOR; x/sys does not have them.
@@ -98,8 +113,11 @@ func (d *decoder) payload(t *attrs) bool {
 		return false
 	}
 	l := load{size: int(size), exprs: 1, text: fmt.Sprintf("%s offset %d length %d", baseName(base), offset, size)}
-	if base == unix.NFT_PAYLOAD_NETWORK_HEADER {
+	switch base {
+	case unix.NFT_PAYLOAD_NETWORK_HEADER:
 		l.field = d.headerField(offset, size)
+	case unix.NFT_PAYLOAD_TRANSPORT_HEADER:
+		l.field = d.transportField(offset, size)
 	}
 	return d.put(dreg, l)
 }
@@ -140,9 +158,13 @@ var metaFields = map[uint32]struct {
 	unix.NFT_META_OIFNAME: {fieldOut, unix.IFNAMSIZ, "oifname"},
 	unix.NFT_META_L4PROTO: {fieldProtocol, 1, "l4proto"},
 	unix.NFT_META_MARK:    {fieldMark, 4, "mark"},
+	unix.NFT_META_NFPROTO: {fieldFamily, 1, "nfproto"},
 }
 
 func (d *decoder) meta(t *attrs) bool {
+	if t[unix.NFTA_META_SREG] != nil {
+		return d.setMark(t)
+	}
 	dreg, ok1 := t.number(unix.NFTA_META_DREG)
 	key, ok2 := t.number(unix.NFTA_META_KEY)
 	if !ok1 || !ok2 || !t.have(unix.NFTA_META_DREG, unix.NFTA_META_KEY) {
@@ -167,8 +189,13 @@ func (d *decoder) bitwise(t *attrs) bool {
 	}
 	l := load{field: from.field, size: from.size, mask: mask, exprs: from.exprs + 1}
 	l.text = fmt.Sprintf("%s & %x", from.text, mask)
+	if from.field == fieldMark && from.mask == nil {
+		l.xor = xor
+	}
 	if from.mask != nil || !allZero(xor) {
-		l.field = fieldUnknown
+		if l.xor == nil {
+			l.field = fieldUnknown
+		}
 		l.text += fmt.Sprintf(" ^ %x", xor)
 	}
 	if !d.put(dreg, l) {
@@ -209,6 +236,10 @@ func (d *decoder) cmp(t *attrs) bool {
 		return false
 	}
 	exprs := l.exprs + 1
+	if d.lowEnd(l, op, data) {
+		l.exprs = exprs
+		return true
+	}
 	l.exprs = 0
 	if m, ok := d.comparison(l, op, data); ok {
 		return d.match(exprs, m)
@@ -226,6 +257,9 @@ func operator(op uint32) string {
 
 // comparison turns the comparison of a register into a match.
 func (d *decoder) comparison(l *load, op uint32, data []byte) (m flannel.Match, ok bool) {
+	if l.low != nil {
+		return d.portsBetween(l, op, data)
+	}
 	if op != unix.NFT_CMP_EQ && op != unix.NFT_CMP_NEQ {
 		return m, false
 	}
@@ -248,7 +282,12 @@ func (d *decoder) comparison(l *load, op uint32, data []byte) (m flannel.Match, 
 		if ok = l.mask == nil && len(data) == 1 && data[0] != 0; ok {
 			m.Text = flannel.ProtocolName(data[0])
 		}
+	case fieldFamily, fieldSourcePort, fieldDestinationPort, fieldBothPorts, fieldFlags, fieldState, fieldStatus, fieldConnmark, fieldType:
+		return d.extensionComparison(l, m.Not, data)
 	case fieldMark:
+		if l.xor != nil && !allZero(l.xor) {
+			return m, false
+		}
 		m.Kind = flannel.MatchMark
 		m.Mask = allOnes
 		if l.mask != nil {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
+
+	"flanwatch/flannel"
 )
 
 // describe puts an expression that is not understood into words: an extension of xtables as an option of iptables, anything
@@ -15,10 +17,14 @@ func describe(e expression) string {
 			return fmt.Sprintf("%s %s rev %d [%s]", option, name, rev, brief(info))
 		}
 	}
-	if len(e.data) == 0 {
-		return fmt.Sprintf("[%s]", e.name)
+	does := ""
+	if acts(e) {
+		does = flannel.Doing
 	}
-	return fmt.Sprintf("[%s %s]", e.name, brief(e.data))
+	if len(e.data) == 0 {
+		return fmt.Sprintf("[%s%s]", does, e.name)
+	}
+	return fmt.Sprintf("[%s%s %s]", does, e.name, brief(e.data))
 }
 
 // targetText describes what a rule does as iptables would begin it.
@@ -26,7 +32,7 @@ func targetText(e expression) string {
 	if text := describe(e); !strings.HasPrefix(text, "[") {
 		return text
 	}
-	return "-j " + describe(e)
+	return "-j " + strings.Replace(describe(e), "["+flannel.Doing, "[", 1)
 }
 
 // brief gives bytes in hexadecimal, not more than fit beside other words on a line.

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"flanwatch/flannel"
+	"flanwatch/flannel/wire"
 )
 
 // Flags that invert a condition of an entry (IPT_INV_*, IP6T_INV_*) and those that add one. A flag that is in neither list
@@ -191,7 +192,7 @@ func match(f flannel.Family, m ext) flannel.Match {
 			Not:   data[8] != 0,
 		}
 	}
-	return opaque("-m %s", describe(f, m))
+	return wire.ExtensionMatch(f, name, m.revision(), data)
 }
 
 // aim is where an entry leads: a target of its own or a final verdict (the zero value), the next entry, or a chain.
@@ -260,15 +261,5 @@ func (l *layout) verdict(table []byte, off int, e entry) flannel.Target {
 // action decodes a target that is not a verdict.
 func (l *layout) action(e entry) flannel.Target {
 	t := e.ext(e.target)
-	if string(t.name()) == "MASQUERADE" {
-		r, ok := natRangeOf(l.family, "MASQUERADE", t.revision(), t.data())
-		if ok && r.flags&^(natRandom|natRandomFully) == 0 {
-			return flannel.Target{
-				Kind:        flannel.TargetMasquerade,
-				Random:      r.flags&natRandom != 0,
-				RandomFully: r.flags&natRandomFully != 0,
-			}
-		}
-	}
-	return flannel.Target{Text: "-j " + describe(l.family, t)}
+	return wire.ExtensionTarget(l.family, string(t.name()), t.revision(), t.data())
 }

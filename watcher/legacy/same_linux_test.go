@@ -104,7 +104,7 @@ func TestRulesAndCountersAreThoseOfIptablesSave(t *testing.T) {
 	}
 }
 
-// foreign are rules that are opaque to package flannel and still read as iptables-save prints them. The tables are nat for
+// foreign are rules that Flannel never writes and that read as iptables-save prints them. The tables are nat for
 // targets that translate, else filter.
 var foreign = []string{
 	`-p tcp -m tcp --dport 80 -j ACCEPT`,
@@ -119,9 +119,13 @@ var foreign = []string{
 	`-p tcp -j DNAT --to-destination ADDR --random --persistent`,
 	`-p udp -j MASQUERADE --to-ports 1024-2048 --random`,
 	`-j SNAT --to-source ADDR`,
+	`-p tcp -m multiport ! --dports 80,90:95 -j LOG --log-prefix "a b "`,
+	`-m state --state NEW -m connmark ! --mark 0x1/0x3 -j NFLOG --nflog-group 3`,
+	`-m statistic --mode random --probability 0.50000000000 -m physdev --physdev-is-bridged -j ACCEPT`,
+	`-m statistic --mode nth --every 3 --packet 1 -j ACCEPT`,
 }
 
-func TestForeignRulesAreOpaqueAndReadable(t *testing.T) {
+func TestForeignRulesAreUnderstood(t *testing.T) {
 	labtest.RequireTools(t, "iptables-legacy-save", "ip6tables-legacy-save")
 	for _, tool := range both {
 		t.Run(tool.iptables, func(t *testing.T) {
@@ -148,8 +152,8 @@ func TestForeignRulesAreOpaqueAndReadable(t *testing.T) {
 				}
 				compare(t, c.ID.String(), counted(&c), saved(n, tool.iptables, c.ID.Table, c.ID.Name))
 				for _, e := range c.Entries {
-					if !e.Rule.Opaque() {
-						t.Errorf("taken for understood: %s", e.Rule)
+					if e.Rule.Opaque() {
+						t.Errorf("not understood: %s", e.Rule)
 					}
 				}
 			}
