@@ -12,6 +12,17 @@ type Assessment struct {
 	Flannel  Flannel
 	Chains   []flannel.ChainDiff // sorted by ID: every chain that is due or that Flannel left
 	Findings []Finding           // worst first, of equal ones causes above effects
+	Due      []flannel.Wanted    // the chains that Flannel should have here, as far as anything tells their rules
+	Leftover []Leftover          // what it left and does not use
+}
+
+// Leftover is what Flannel left in one family of one backend and does not use any more.
+type Leftover struct {
+	Backend flannel.Backend
+	Family  flannel.Family
+	Chains  []flannel.ChainID // of its own, that are there
+	Table   bool              // its native table is there
+	Bare    []flannel.Trace   // generations whose rules stand in the base chains
 }
 
 // Assess judges what is known of a node. It never takes what could not be read for missing.
@@ -29,7 +40,7 @@ func Assess(f Facts, h History) Assessment {
 	slices.SortStableFunc(j.findings, func(a, b Finding) int {
 		return cmp.Or(a.Severity.Rank()-b.Severity.Rank(), causality(a.ID)-causality(b.ID))
 	})
-	return Assessment{Flannel: j.flannel, Chains: j.chains, Findings: j.findings}
+	return Assessment{Flannel: j.flannel, Chains: j.chains, Findings: j.findings, Due: j.duties, Leftover: j.leftovers}
 }
 
 // judgement is the work on one assessment.
@@ -40,6 +51,9 @@ type judgement struct {
 	flannel  Flannel
 	chains   []flannel.ChainDiff
 	findings []Finding
+
+	duties    []flannel.Wanted
+	leftovers []Leftover
 }
 
 // causes lists finding ids, causes above effects.
@@ -64,20 +78,33 @@ func (j *judgement) find(f Finding) {
 // judgeSight compares what a backend holds in a family with what is due there.
 func (j *judgement) judgeSight(s sight) {
 	if !j.due() || !j.expectedIn(s.backend) {
-		j.judgeLeftover(s, s.places())
-		j.judgeBare(s, s.bare)
+		j.leave(s, s.places(), s.bare)
 		return
 	}
 	wanted, old := j.wanted(s)
 	for _, w := range wanted {
 		d := flannel.Compare(s.rules, w)
 		j.chains = append(j.chains, d)
+		j.duties = append(j.duties, w)
 		j.judgeChain(s, w, d)
 	}
 	j.judgeTable(s, wanted)
-	j.judgeLeftover(s, slices.DeleteFunc(s.places(), func(p place) bool {
+	j.leave(s, slices.DeleteFunc(s.places(), func(p place) bool {
 		return slices.ContainsFunc(wanted, func(w flannel.Wanted) bool { return w.ID == p.id })
-	}))
+	}), old)
+}
+
+// leave notes what is left over in a backend and family.
+func (j *judgement) leave(s sight, places []place, old []flannel.Trace) {
+	left := Leftover{Backend: s.backend, Family: s.family, Bare: old}
+	for _, p := range places {
+		left.Chains = append(left.Chains, p.id)
+	}
+	left.Table = s.table && !j.normalTable(s)
+	if len(left.Chains) > 0 || left.Table || len(old) > 0 {
+		j.leftovers = append(j.leftovers, left)
+	}
+	j.judgeLeftover(s, places)
 	j.judgeBare(s, old)
 }
 
