@@ -121,7 +121,8 @@ func (p Plan) Backends() []flannel.Backend {
 	})
 }
 
-// Of gives the edits of one table, the base chain's first: a jump goes before the chain that it leads to.
+// Of gives the edits of one table, the base chain's first, since a jump goes before the chain that it leads to; of native
+// chains the one that masquerades, as Flannel makes them.
 func (p Plan) Of(t flannel.TableID) []Edit {
 	edits := slices.DeleteFunc(slices.Clone(p.Edits), func(e Edit) bool { return e.Chain.TableID() != t })
 	slices.SortStableFunc(edits, func(a, b Edit) int { return order(a) - order(b) })
@@ -129,10 +130,13 @@ func (p Plan) Of(t flannel.TableID) []Edit {
 }
 
 func order(e Edit) int {
-	if e.Shared {
+	switch {
+	case e.Shared:
 		return 0
+	case e.Chain.Name == flannel.NativeMasq:
+		return 1
 	}
-	return 1
+	return 2
 }
 
 // TablesOf lists the tables of one backend that the plan changes, in the order of their chains.

@@ -196,4 +196,3 @@ func (t *Tools) Incompatible(ctx context.Context) map[flannel.TableID]string {
 	}
 	return out
 }
-

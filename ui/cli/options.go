@@ -23,6 +23,7 @@ type options struct {
 	netns    string
 	root     string
 	state    string
+	readOnly bool
 	networks prefixes
 	subnets  prefixes
 	ascii    bool
@@ -45,6 +46,7 @@ func (o *options) register(f *pflag.FlagSet) {
 	f.StringVar(&o.netns, "netns", "", "watch the network namespace of this `name` or path instead of our own")
 	f.StringVar(&o.root, "root", "/", "read the node's files below this `folder`, e.g. /host in a debug pod")
 	f.StringVar(&o.state, "state", stateDirectory(), "`folder` for journal, backups and receipts")
+	f.BoolVar(&o.readOnly, "read-only", false, "show plans, and refuse to carry them out")
 	f.Var(&o.networks, "network", "pod network of the cluster, where no file tells it (may be given twice)")
 	f.Var(&o.subnets, "subnet", "pod subnet of this node, where no file tells it (may be given twice)")
 	f.BoolVar(&o.ascii, "ascii", false, "draw with ASCII characters only")
