@@ -255,7 +255,7 @@ func TestADeathOnTheWayLeavesBeforeOrAfter(t *testing.T) {
 		}
 		buf := make([]byte, 8)
 		out.Read(buf) //nolint:errcheck // the apply begins
-		time.Sleep(time.Duration(i) * 80 * time.Millisecond / time.Duration(kills))
+		time.Sleep(time.Duration(i) * 300 * time.Millisecond / time.Duration(kills))
 		cmd.Process.Kill() //nolint:errcheck // it may have ended
 		cmd.Wait()         //nolint:errcheck // it was killed
 		state := ""

@@ -45,11 +45,17 @@ func (r *run) arm() (*rescue, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("arm the way back: %w", err)
 	}
-	if line, err := bufio.NewReader(answer).ReadString('\n'); line != "armed\n" {
+	late := time.AfterFunc(armWait, func() { cmd.Process.Kill() }) //nolint:errcheck // it may be gone
+	line, err := bufio.NewReader(answer).ReadString('\n')
+	if !late.Stop() || line != "armed\n" {
+		_ = cmd.Process.Kill()
 		return nil, errors.Join(fmt.Errorf("arm the way back: it says %q", line), err, words.Close(), cmd.Wait())
 	}
 	return &rescue{cmd, words}, nil
 }
+
+// armWait is how long the process that survives us may take to start.
+const armWait = 10 * time.Second
 
 // legacyDone says that all legacy tables are written, and what is for nf_tables comes next.
 func (r *rescue) legacyDone() {

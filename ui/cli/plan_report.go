@@ -41,8 +41,8 @@ type planStep struct {
 func newPlanReport(p remediate.Plan, refused []remediate.Refusal, state string, at time.Time) planReport {
 	d := p.Show(state, at)
 	r := planReport{Schema: planSchema, ID: p.ID, Title: d.Title, Backup: d.Backup, Undo: d.Undo, dialog: d}
-	r.Why = slices.Concat([]string{}, d.Effects, d.Why, d.Notes)
-	r.Guards = slices.Concat([]remediate.Guard{}, p.Guards, refused)
+	r.Why = append([]string{}, slices.Concat(d.Effects, d.Why, d.Notes)...)
+	r.Guards = append([]remediate.Guard{}, slices.Concat(p.Guards, refused)...)
 	r.Steps = []planStep{}
 	if len(refused) > 0 {
 		r.Title = "Refused"
