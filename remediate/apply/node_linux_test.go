@@ -56,6 +56,7 @@ func (e *eyes) facts() (remediate.Facts, error) {
 	f.Node.Networks = flannel.Know(networks, "/run/flannel/subnet.env", now)
 	f.Node.Subnets = flannel.Know(subnets, "/run/flannel/subnet.env", now)
 	f.Node.IPMasq, f.Node.RandomFully = flannel.Know(true, "flag", now), flannel.Know(true, "flag", now)
+	f.Node.ForwardRules = flannel.Know(true, "flag", now)
 	if e.native != nil {
 		f.Node.NFTables = flannel.Know(*e.native, "net-conf.json", now)
 	}
