@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"flanwatch/flannel"
@@ -153,6 +154,9 @@ func blank(id flannel.ChainID) flannel.Wanted {
 
 // generationOf gives the generation that is due, and those whose rules are not.
 func (j *judgement) generationOf(s sight) (flannel.Generation, []flannel.Trace) {
+	if g := ofVersion(j.flannel.Version); g.OwnChains() && g != "" && j.runs() && s.backend != flannel.Nftables {
+		return g, s.bare
+	}
 	switch {
 	case s.own != nil && !s.own.Guessed:
 		return s.own.Generation, s.bare
@@ -163,6 +167,24 @@ func (j *judgement) generationOf(s sight) (flannel.Generation, []flannel.Trace) 
 		return g, s.bare
 	}
 	return flannel.GenV0210, s.bare // nothing tells: today's
+}
+
+// ofVersion gives the generation of iptables rules that a version of flanneld writes, "" where the version is not known. It
+// is surer than rules of which half is missing.
+func ofVersion(version string) flannel.Generation {
+	var major, minor, patch int
+	if n, _ := fmt.Sscanf(version, "v%d.%d.%d", &major, &minor, &patch); n < 3 {
+		return ""
+	}
+	switch {
+	case major > 0 || minor > 20:
+		return flannel.GenV0210
+	case minor == 20 && patch >= 2:
+		return flannel.GenV0202
+	case minor == 20:
+		return flannel.GenV0200
+	}
+	return ""
 }
 
 // options decides what flanneld's flags decide: as it was told, else as the rules show.
