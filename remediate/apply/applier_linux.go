@@ -58,8 +58,9 @@ const (
 
 // Applier carries plans out.
 type Applier struct {
-	Facts func() (remediate.Facts, error)                // reads everything anew
-	Rules func(remediate.Facts) (remediate.Facts, error) // gives the same facts with the rules read anew
+	Facts func() (remediate.Facts, error) // reads everything anew
+	// Rules gives the same facts with the rules read anew, of iptables-legacy only if asked for: that can take long.
+	Rules func(f remediate.Facts, legacy bool) (remediate.Facts, error)
 	Store *Store
 	Root  string // folder below which the node's files and programs lie, "/" on the node itself
 

@@ -18,7 +18,7 @@ func (r *run) commit(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := r.reread(); err != nil {
+		if err := r.reread(false); err != nil {
 			return err
 		}
 		b, err := Batch(r.plan)
@@ -39,13 +39,14 @@ func (r *run) commit(ctx context.Context) error {
 	return ErrUnsteady
 }
 
-// reread brings the plan up to the ruleset of now: the same change, at today's handles.
-func (r *run) reread() error {
-	fresh, err := r.Rules(r.facts)
+// reread brings the plan up to the ruleset of now: the same change, at today's handles. By the time of the batch the legacy
+// tables are changed already, and the plan is about what they were.
+func (r *run) reread(legacy bool) error {
+	fresh, err := r.Rules(r.facts, legacy)
 	if err != nil {
 		return fmt.Errorf("read rules: %w", err)
 	}
-	if r.begun { // legacy tables are changed already, and the plan is about what they were
+	if !legacy {
 		fresh.Facts.Rules[flannel.IptablesLegacy] = r.facts.Rules[flannel.IptablesLegacy]
 	}
 	p, err := plan(fresh, r.id, r.make)

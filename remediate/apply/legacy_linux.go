@@ -25,7 +25,7 @@ func (r *run) legacy(ctx context.Context, tables []flannel.TableID) error {
 		return err
 	}
 	r.lock = lock
-	if err := r.reread(); err != nil {
+	if err := r.reread(true); err != nil {
 		return err
 	}
 	if err := r.Store.Put(r.receipt); err != nil {

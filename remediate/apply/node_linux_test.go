@@ -2,6 +2,7 @@ package apply
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -16,6 +17,14 @@ import (
 	"flanwatch/watcher/lab/labtest"
 	"flanwatch/watcher/legacy"
 	"flanwatch/watcher/nft"
+)
+
+// How often the random tests draw. The figures are chosen so that a run takes a minute; before a release they are 200, 300
+// and 200.
+var (
+	arrangements = flag.Int("arrangements", 8, "rulesets that are purged and brought back")
+	kills        = flag.Int("kills", 20, "deaths on the way")
+	rounds       = flag.Int("rounds", 10, "repairs beside flanneld's own")
 )
 
 func TestMain(m *testing.M) {
@@ -65,10 +74,11 @@ func (e *eyes) facts() (remediate.Facts, error) {
 	if e.live {
 		f.Procs.Value = []diagnose.Process{{PID: 7, Kind: diagnose.ProcFlanneld, Comm: "flanneld", Started: now.Add(-30 * time.Minute)}}
 	}
-	return e.rules(f)
+	return e.rules(f, true)
 }
 
-func (e *eyes) rules(f remediate.Facts) (remediate.Facts, error) {
+func (e *eyes) rules(f remediate.Facts, old bool) (remediate.Facts, error) {
+	before := f.Facts.Rules[flannel.IptablesLegacy]
 	f.Facts.Rules = map[flannel.Backend]flannel.Reading[flannel.Ruleset]{}
 	iptables, native, err := e.nft.Read()
 	if err != nil {
@@ -77,17 +87,21 @@ func (e *eyes) rules(f remediate.Facts) (remediate.Facts, error) {
 	f.Facts.Rules[flannel.IptablesNft] = flannel.Know(iptables.Clone(), "nf_tables", f.At)
 	f.Facts.Rules[flannel.Nftables] = flannel.Know(native.Clone(), "nf_tables", f.At)
 	f.Facts.Rules[flannel.IptablesLegacy] = flannel.Miss[flannel.Ruleset](flannel.Absent, "not loaded", "ip_tables", f.At)
+	if !old {
+		f.Facts.Rules[flannel.IptablesLegacy] = before
+		return f, nil
+	}
 	if e.legacy == nil {
 		if e.legacy, err = legacy.Open(); err != nil {
 			e.legacy = nil
 			return f, nil
 		}
 	}
-	old, err := e.legacy.Read(f.At)
+	tables, err := e.legacy.Read(f.At)
 	if err != nil {
 		return f, err
 	}
-	f.Facts.Rules[flannel.IptablesLegacy] = flannel.Know(old.Clone(), "ip_tables", f.At)
+	f.Facts.Rules[flannel.IptablesLegacy] = flannel.Know(tables.Clone(), "ip_tables", f.At)
 	return f, nil
 }
 

@@ -122,11 +122,7 @@ func TestPurgeLeavesEveryForeignRuleAsItWas(t *testing.T) {
 }
 
 func TestUndoBringsRandomArrangementsBackByteForByte(t *testing.T) {
-	arrangements := 12
-	if testing.Short() {
-		arrangements = 2
-	}
-	for seed := range uint64(arrangements) {
+	for seed := range uint64(*arrangements) {
 		n := newNode(t)
 		n.arrange(arrangement{rand.New(rand.NewPCG(seed, 2)), 8 + int(seed)*3}, seed%2 == 0)
 		start := n.save(false)

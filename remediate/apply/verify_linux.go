@@ -15,7 +15,7 @@ import (
 // verified reads everything anew and holds it against the plan, by our own reading and by iptables -C, which is how flanneld
 // itself looks. It completes the receipt.
 func (r *run) verified(ctx context.Context) error {
-	fresh, err := r.Rules(r.facts)
+	fresh, err := r.Rules(r.facts, true)
 	var problems []string
 	if err != nil {
 		problems = []string{"read rules: " + err.Error()}

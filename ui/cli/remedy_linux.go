@@ -286,18 +286,13 @@ type sight struct {
 
 // facts reads everything.
 func (s *sight) facts() (remediate.Facts, error) {
-	s.watcher.Rules(s.state.Apply)
 	s.watcher.Once(s.state.Apply)
-	f, err := s.now()
-	if err != nil {
-		return f, err
-	}
-	return f, nil
+	return s.now()
 }
 
 // rules reads the rules alone.
-func (s *sight) rules(f remediate.Facts) (remediate.Facts, error) {
-	s.watcher.Rules(s.state.Apply)
+func (s *sight) rules(f remediate.Facts, legacy bool) (remediate.Facts, error) {
+	s.watcher.Rules(s.state.Apply, legacy)
 	fresh, err := s.now()
 	f.Facts, f.History = fresh.Facts, fresh.History
 	return f, err
@@ -306,7 +301,6 @@ func (s *sight) rules(f remediate.Facts) (remediate.Facts, error) {
 func (s *sight) now() (remediate.Facts, error) {
 	f := remediate.Facts{Incompatible: s.incompatible}
 	f.Facts, f.History = s.state.Facts(s.watcher.Now())
-	// What a one-shot command sees of a chain says nothing of before.
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return f, fmt.Errorf("read boot id: %w", err)
