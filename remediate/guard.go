@@ -171,9 +171,17 @@ func (f Facts) masq(a diagnose.Assessment) []Guard {
 
 // others are interfaces by which network plugins are known that own a node alone. Felix's cali* beside Flannel is Canal.
 var others = []struct{ prefix, plugin string }{
-	{"vxlan.calico", "Calico"}, {"vxlan-v6.calico", "Calico"}, {"wireguard.cali", "Calico"}, {"tunl0", "Calico"},
-	{"cilium_vxlan", "Cilium"}, {"cilium_geneve", "Cilium"}, {"cilium_host", "Cilium"},
-	{"kube-bridge", "kube-router"}, {"weave", "Weave Net"}, {"antrea-gw", "Antrea"}, {"ovn-k8s", "OVN-Kubernetes"},
+	{"vxlan.calico", "Calico"},
+	{"vxlan-v6.calico", "Calico"},
+	{"wireguard.cali", "Calico"},
+	{"tunl0", "Calico"},
+	{"cilium_vxlan", "Cilium"},
+	{"cilium_geneve", "Cilium"},
+	{"cilium_host", "Cilium"},
+	{"kube-bridge", "kube-router"},
+	{"weave", "Weave Net"},
+	{"antrea-gw", "Antrea"},
+	{"ovn-k8s", "OVN-Kubernetes"},
 }
 
 // otherCNI names a network plugin that owns the node, "" if none is seen.

@@ -165,8 +165,6 @@ func (r *remedy) show(p remediate.Plan, refused []remediate.Refusal) (done bool,
 	switch {
 	case len(refused) > 0:
 		return true, exit(ExitRefused, nil)
-	case r.plan != "" && !r.dryRun && p.Empty():
-		return true, nil
 	case p.Empty():
 		return true, nil
 	case r.dryRun:
