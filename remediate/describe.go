@@ -112,30 +112,13 @@ func describePurge(p *Plan, f Facts, a diagnose.Assessment) {
 	if p.Empty() {
 		return
 	}
-	chains, removed, bare := 0, 0, 0
-	for _, e := range p.Edits {
-		if e.Delete {
-			chains++
-		} else {
-			bare += e.Count(Remove)
-		}
-		removed += e.Count(Remove)
-	}
-	var parts []string
-	if chains > 0 {
-		parts = append(parts, count(chains, "chain")+" of Flannel")
-	}
-	if bare > 0 {
-		parts = append(parts, count(bare, "rule")+" in base chains")
-	}
-	if len(p.Tables) > 0 {
-		parts = append(parts, count(len(p.Tables), "native table"))
-	}
-	p.Title = sentence("remove " + strings.Join(parts, ", "))
+	p.Title = purgeTitle(*p)
+	p.Effects = purgeEffects(*p)
 	if runs(a.Flannel.State) {
 		p.Title += ", which Flannel does not use"
+	} else {
+		p.Effects = append([]string{"Flannel is gone from this node: " + processes(a) + "."}, p.Effects...)
 	}
-	p.Effects = purgeEffects(*p)
 	if plugin, link := f.otherCNI(); plugin != "" {
 		p.Notes = append(p.Notes, fmt.Sprintf("%s owns this node now (interface %s)", plugin, link))
 	} else if !runs(a.Flannel.State) {
@@ -151,6 +134,35 @@ func describePurge(p *Plan, f Facts, a diagnose.Assessment) {
 		}
 	}
 	p.Notes = append(p.Notes, "connections that these rules translated stay translated until they end")
+}
+
+func purgeTitle(p Plan) string {
+	chains, jumpsGone, bare := 0, 0, 0
+	for _, e := range p.Edits {
+		if e.Delete {
+			chains++
+			continue
+		}
+		for _, l := range e.Lines {
+			switch {
+			case l.Mark != Remove:
+			case l.Rule.Target.Kind == flannel.TargetJump:
+				jumpsGone++
+			default:
+				bare++
+			}
+		}
+	}
+	var parts []string
+	for _, part := range []struct {
+		n    int
+		what string
+	}{{chains, "chain"}, {jumpsGone, "jump"}, {bare, "old rule"}, {len(p.Tables), "native table"}} {
+		if part.n > 0 {
+			parts = append(parts, count(part.n, part.what))
+		}
+	}
+	return "Remove " + strings.Join(parts, ", ") + " of Flannel"
 }
 
 func purgeEffects(p Plan) []string {

@@ -292,3 +292,32 @@ func TestADialogShowsWhatRuns(t *testing.T) {
 		t.Errorf("script\n%s", d.Script)
 	}
 }
+
+func FuzzALineIsReadAsItWasWritten(f *testing.F) {
+	for _, text := range []string{
+		"-s 10.244.0.0/16 -j ACCEPT", `-m comment --comment "flanneld masq" -j FLANNEL-POSTRTG`, "-m statistic --mode random -j X", "", "\x00", "-m comment --comment \xff -j X",
+	} {
+		f.Add(text, byte(Remove), uint64(7))
+	}
+	f.Fuzz(func(t *testing.T, text string, mark byte, handle uint64) {
+		r, err := flannel.ParseRule(text)
+		if err != nil {
+			return
+		}
+		l := Line{Mark: Mark(mark), Rule: r, Handle: handle, Raw: &Raw{Exprs: []byte(text)}}
+		data, err := json.Marshal(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back Line
+		if err := json.Unmarshal(data, &back); err != nil {
+			if l.Mark == Keep || l.Mark == Remove || l.Mark == Add {
+				t.Fatalf("%v: %s", err, data)
+			}
+			return
+		}
+		if back.Rule.String() != l.Rule.String() || back.Handle != handle || back.Mark != l.Mark {
+			t.Errorf("%+v came back as %+v", l, back)
+		}
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"flanwatch/flannel"
 )
@@ -55,6 +56,7 @@ type lineJSON struct {
 	Mark   string `json:"mark"`
 	At     int    `json:"at,omitempty"`
 	Rule   string `json:"rule"`
+	Bytes  []byte `json:"bytes,omitempty"` // the rule, where it is no text: comments of others hold any bytes
 	Handle uint64 `json:"handle,omitempty"`
 	Body   uint64 `json:"body,omitempty"`
 	Raw    *Raw   `json:"raw,omitempty"`
@@ -62,7 +64,11 @@ type lineJSON struct {
 
 // MarshalJSON writes a line.
 func (l Line) MarshalJSON() ([]byte, error) {
-	return json.Marshal(lineJSON{string(rune(l.Mark)), l.At, l.Rule.String(), l.Handle, l.Body, l.Raw})
+	j := lineJSON{Mark: string(rune(l.Mark)), At: l.At, Rule: l.Rule.String(), Handle: l.Handle, Body: l.Body, Raw: l.Raw}
+	if !utf8.ValidString(j.Rule) {
+		j.Rule, j.Bytes = "", []byte(j.Rule)
+	}
+	return json.Marshal(j)
 }
 
 // UnmarshalJSON reads a line.
@@ -74,7 +80,7 @@ func (l *Line) UnmarshalJSON(data []byte) error {
 	if len(j.Mark) != 1 {
 		return fmt.Errorf("read line: unknown mark %q", j.Mark)
 	}
-	r, err := flannel.ParseRule(j.Rule)
+	r, err := flannel.ParseRule(j.Rule + string(j.Bytes))
 	if err != nil {
 		return fmt.Errorf("read line: %w", err)
 	}
