@@ -7,3 +7,13 @@ import _ "embed"
 //
 //go:embed check.schema.json
 var CheckSchema []byte
+
+// PlanSchema is the JSON Schema of `--dry-run -o json` of every remedy.
+//
+//go:embed plan.schema.json
+var PlanSchema []byte
+
+// HistorySchema is the JSON Schema of `flanwatch history -o json`.
+//
+//go:embed history.schema.json
+var HistorySchema []byte

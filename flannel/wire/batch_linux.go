@@ -126,6 +126,30 @@ func (b *Batch) addRule(flags netlink.HeaderFlags, c flannel.ChainID, position u
 	})
 }
 
+// Userdata gives the table, chain or rule that was added last the bytes that programs keep with it and the kernel does not
+// read, such as a comment.
+func (b *Batch) Userdata(data []byte) {
+	if len(b.messages) == 0 || len(data) == 0 {
+		return
+	}
+	m := &b.messages[len(b.messages)-1]
+	if kind, ok := userdata[uint16(m.Header.Type)&0xff]; ok {
+		w := writer{buf: m.Data}
+		w.raw(kind, data...)
+		m.Data = w.buf
+	}
+}
+
+var userdata = map[uint16]uint16{
+	unix.NFT_MSG_NEWTABLE: nftaTableUserdata, unix.NFT_MSG_NEWCHAIN: nftaChainUserdata, unix.NFT_MSG_NEWRULE: unix.NFTA_RULE_USERDATA,
+}
+
+// Attributes of linux/netfilter/nf_tables.h that package unix lacks.
+const (
+	nftaTableUserdata = 6
+	nftaChainUserdata = 12
+)
+
 func ruleOf(w *writer, c flannel.ChainID) {
 	w.text(unix.NFTA_RULE_TABLE, c.Table)
 	w.text(unix.NFTA_RULE_CHAIN, c.Name)

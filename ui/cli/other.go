@@ -25,6 +25,29 @@ func newDemo(*options, Streams) *cobra.Command {
 	return onlyLinux("demo", "Show the screen on a throwaway node (Linux only)")
 }
 
+func newReapply(*options, Streams) *cobra.Command {
+	return onlyLinux("reapply", "Put back what Flannel should have (Linux only)")
+}
+
+func newPurge(*options, Streams) *cobra.Command {
+	return onlyLinux("purge", "Remove what Flannel left (Linux only)")
+}
+
+func newUndo(*options, Streams) *cobra.Command {
+	return onlyLinux("undo", "Take an applied plan back (Linux only)")
+}
+
+func newHistory(*options, Streams) *cobra.Command {
+	return onlyLinux("history", "List the plans that were carried out here (Linux only)")
+}
+
+// newRescue has nothing to take back.
+func newRescue(Streams) *cobra.Command {
+	cmd := onlyLinux("rescue-remedy", "")
+	cmd.Hidden = true
+	return cmd
+}
+
 func onlyLinux(use, short string) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short,

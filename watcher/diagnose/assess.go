@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"flanwatch/flannel"
@@ -12,8 +13,19 @@ type Assessment struct {
 	Flannel  Flannel
 	Chains   []flannel.ChainDiff // sorted by ID: every chain that is due or that Flannel left
 	Findings []Finding           // worst first, of equal ones causes above effects
+	Due      []flannel.Wanted    // the chains that Flannel should have here, as far as anything tells their rules
+	Leftover []Leftover          // what it left and does not use
 
 	Masquerade map[flannel.Family]bool // families in which pods are meant to leave with the node's address
+}
+
+// Leftover is what Flannel left in one family of one backend and does not use any more.
+type Leftover struct {
+	Backend flannel.Backend
+	Family  flannel.Family
+	Chains  []flannel.ChainID // of its own, that are there
+	Table   bool              // its native table is there
+	Bare    []flannel.Trace   // generations whose rules stand in the base chains
 }
 
 // Assess judges what is known of a node. It never takes what could not be read for missing.
@@ -32,7 +44,10 @@ func Assess(f Facts, h History) Assessment {
 	slices.SortStableFunc(j.findings, func(a, b Finding) int {
 		return cmp.Or(a.Severity.Rank()-b.Severity.Rank(), causality(a.ID)-causality(b.ID))
 	})
-	return Assessment{Flannel: j.flannel, Chains: j.chains, Findings: j.findings, Masquerade: j.masqueradeDue()}
+	return Assessment{
+		Flannel: j.flannel, Chains: j.chains, Findings: j.findings, Due: j.duties, Leftover: j.leftovers,
+		Masquerade: j.masqueradeDue(),
+	}
 }
 
 // judgement is the work on one assessment.
@@ -43,6 +58,9 @@ type judgement struct {
 	flannel  Flannel
 	chains   []flannel.ChainDiff
 	findings []Finding
+
+	duties    []flannel.Wanted
+	leftovers []Leftover
 }
 
 // causes lists finding ids, causes above effects.
@@ -69,20 +87,33 @@ func (j *judgement) find(f Finding) {
 // judgeSight compares what a backend holds in a family with what is due there.
 func (j *judgement) judgeSight(s sight) {
 	if !j.due() || !j.expectedIn(s.backend) {
-		j.judgeLeftover(s, s.places())
-		j.judgeBare(s, s.bare)
+		j.leave(s, s.places(), s.bare)
 		return
 	}
 	wanted, old := j.wanted(s)
 	for _, w := range wanted {
 		d := flannel.Compare(s.rules, w)
 		j.chains = append(j.chains, d)
+		j.duties = append(j.duties, w)
 		j.judgeChain(s, w, d)
 	}
 	j.judgeTable(s, wanted)
-	j.judgeLeftover(s, slices.DeleteFunc(s.places(), func(p place) bool {
+	j.leave(s, slices.DeleteFunc(s.places(), func(p place) bool {
 		return slices.ContainsFunc(wanted, func(w flannel.Wanted) bool { return w.ID == p.id })
-	}))
+	}), old)
+}
+
+// leave notes what is left over in a backend and family.
+func (j *judgement) leave(s sight, places []place, old []flannel.Trace) {
+	left := Leftover{Backend: s.backend, Family: s.family, Bare: old}
+	for _, p := range places {
+		left.Chains = append(left.Chains, p.id)
+	}
+	left.Table = s.table && !j.normalTable(s)
+	if len(left.Chains) > 0 || left.Table || len(old) > 0 {
+		j.leftovers = append(j.leftovers, left)
+	}
+	j.judgeLeftover(s, places)
 	j.judgeBare(s, old)
 }
 
@@ -131,6 +162,9 @@ func blank(id flannel.ChainID) flannel.Wanted {
 
 // generationOf gives the generation that is due, and those whose rules are not.
 func (j *judgement) generationOf(s sight) (flannel.Generation, []flannel.Trace) {
+	if g := ofVersion(j.flannel.Version); g.OwnChains() && g != "" && j.runs() && s.backend != flannel.Nftables {
+		return g, s.bare
+	}
 	switch {
 	case s.own != nil && !s.own.Guessed:
 		return s.own.Generation, s.bare
@@ -141,6 +175,24 @@ func (j *judgement) generationOf(s sight) (flannel.Generation, []flannel.Trace) 
 		return g, s.bare
 	}
 	return flannel.GenV0210, s.bare // nothing tells: today's
+}
+
+// ofVersion gives the generation of iptables rules that a version of flanneld writes, "" where the version is not known. It
+// is surer than rules of which half is missing.
+func ofVersion(version string) flannel.Generation {
+	var major, minor, patch int
+	if n, _ := fmt.Sscanf(version, "v%d.%d.%d", &major, &minor, &patch); n < 3 {
+		return ""
+	}
+	switch {
+	case major > 0 || minor > 20:
+		return flannel.GenV0210
+	case minor == 20 && patch >= 2:
+		return flannel.GenV0202
+	case minor == 20:
+		return flannel.GenV0200
+	}
+	return ""
 }
 
 // options decides what flanneld's flags decide: as it was told, else as the rules show.

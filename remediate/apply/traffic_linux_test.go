@@ -1,0 +1,187 @@
+package apply
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"flanwatch/flannel"
+	"flanwatch/flannel/wire"
+	"flanwatch/watcher/lab/labtest"
+)
+
+// resync is what flanneld does every period, with the programs and in the order that it uses: look for each rule, and where
+// one is missing delete those that are there and add all.
+const resync = `
+look() { iptables-nft -t nat -C "$@" 2>/dev/null; }
+rules() {
+	echo 'POSTROUTING -m comment --comment "flanneld masq" -j FLANNEL-POSTRTG'
+	echo 'FLANNEL-POSTRTG -m mark --mark 0x4000/0x4000 -m comment --comment "flanneld masq" -j RETURN'
+	echo 'FLANNEL-POSTRTG -s 10.244.1.0/24 -d 10.244.0.0/16 -m comment --comment "flanneld masq" -j RETURN'
+	echo 'FLANNEL-POSTRTG -s 10.244.0.0/16 -d 10.244.1.0/24 -m comment --comment "flanneld masq" -j RETURN'
+	echo 'FLANNEL-POSTRTG ! -s 10.244.0.0/16 -d 10.244.1.0/24 -m comment --comment "flanneld masq" -j RETURN'
+	echo 'FLANNEL-POSTRTG -s 10.244.0.0/16 ! -d 224.0.0.0/4 -m comment --comment "flanneld masq" -j MASQUERADE --random-fully'
+	echo 'FLANNEL-POSTRTG ! -s 10.244.0.0/16 -d 10.244.0.0/16 -m comment --comment "flanneld masq" -j MASQUERADE --random-fully'
+}
+while :; do
+	iptables-nft -t nat -N FLANNEL-POSTRTG 2>/dev/null
+	missing=
+	rules > /run/rules
+	while read -r r; do eval "look $r" || missing=1; done < /run/rules
+	if [ "$missing" ]; then
+		{ echo '*nat'
+		while read -r r; do eval "look $r" && echo "-D $r"; echo "-A $r"; done < /run/rules
+		echo COMMIT; } > /run/change
+		iptables-nft-restore --noflush --wait < /run/change 2>/dev/null
+		echo repaired >> /run/repairs
+	fi
+	sleep 0.05
+done`
+
+func TestReapplyBesideFlanneldsOwnResync(t *testing.T) {
+	n := newNode(t)
+	n.live = true
+	n.healthy(flannel.IptablesNft)
+	want := n.Shell("iptables-nft-save 2>/dev/null | grep -v '^[#:]'")
+	loop := exec.Command("sh", "-c", resync)
+	if err := n.Start(loop); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		loop.Process.Kill() //nolint:errcheck // it may be gone
+		loop.Wait()         //nolint:errcheck // it was killed
+	}()
+	applied, stale, second := 0, 0, 0
+	for range *rounds {
+		n.Must("iptables-nft -t nat -F FLANNEL-POSTRTG")
+		time.Sleep(time.Duration(rand.IntN(120)) * time.Millisecond)
+		if p := n.plan(reapply); !p.Empty() {
+			if _, err := n.applyID(p.ID, reapply); err == nil {
+				applied++
+			} else {
+				stale++
+			}
+		}
+		time.Sleep(400 * time.Millisecond) // two repair periods and more
+		if p := n.plan(reapply); !p.Empty() {
+			second++
+			if _, err := n.applyID(p.ID, reapply); err != nil {
+				t.Errorf("second look: %v", err)
+			}
+		}
+		wantSame(t, "after the second look", lines(n.Shell("iptables-nft-save 2>/dev/null | grep -v '^[#:]'")), lines(want))
+	}
+	t.Logf("%d rounds: %d applied, %d times flanneld was faster on the way, %d times the second look found something", *rounds, applied, stale, second)
+}
+
+func TestOthersWhoCommitAllTheTimeDoNotStopThePlan(t *testing.T) {
+	n := newNode(t)
+	n.healthy(flannel.IptablesNft)
+	n.Must("iptables-nft -t nat -N KUBE-SERVICES")
+	var s *socket
+	if err := n.Do(func() (err error) {
+		s, err = dial()
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	id := flannel.ChainID{Backend: flannel.IptablesNft, Family: flannel.IPv4, Table: "nat", Name: "KUBE-SERVICES"}
+	rule, err := wire.Encode(id, flannel.Rule{Target: flannel.Target{Kind: flannel.TargetReturn}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var commits atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			b := &wire.Batch{}
+			b.FlushChain(id)
+			b.AppendRule(id, rule)
+			if wire.Commit(s, b) == nil {
+				commits.Add(1)
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+	}()
+	most := 0
+	n.applier.before = func(m commitMoment) { most = max(most, m.try) }
+	n.must(purge)
+	cancel()
+	<-ended
+	t.Logf("%d commits of others, %d tries", commits.Load(), most+1)
+}
+
+func TestNoConnectionIsUntranslatedDuringARepairInPlace(t *testing.T) {
+	n := newNode(t)
+	n.live = true
+	pod := labtest.New(t)
+	hold := exec.Command("sleep", "600")
+	if err := pod.Start(hold); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		hold.Process.Kill() //nolint:errcheck // it may be gone
+		hold.Wait()         //nolint:errcheck // it was killed
+	}()
+	n.Must("ip link add vpod type veth peer name eth0 netns " + strconv.Itoa(hold.Process.Pid))
+	n.Shell(`ip link set lo up; ip link add up0 type bridge; for d in up0 vpod; do ip link set $d up; done
+		ip addr add 10.244.1.1/24 dev vpod; ip addr add 192.0.2.1/24 dev up0; ip route add 198.51.100.0/24 via 192.0.2.2 dev up0
+		ip neigh add 192.0.2.2 lladdr 02:00:00:00:00:01 dev up0; echo 1 > /proc/sys/net/ipv4/ip_forward`)
+	pod.Shell(`ip addr add 10.244.1.5/24 dev eth0; ip link set eth0 up; ip route add default via 10.244.1.1`)
+	n.healthy(flannel.IptablesNft)
+	n.Feed(`table ip probe {
+	chain post {
+		type filter hook postrouting priority 300
+		oif "up0" ip saddr 10.244.0.0/16 counter
+		oif "up0" counter
+	}
+}
+`, "nft", "-f", "-")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	sent := 0
+	ended := make(chan error)
+	go func() {
+		ended <- pod.Do(func() error {
+			for ; ctx.Err() == nil; sent++ { // a new socket, so a new connection
+				c, err := net.Dial("udp", fmt.Sprintf("198.51.100.%d:%d", 1+sent%250, 1000+sent%5000))
+				if err != nil {
+					return err
+				}
+				c.Write([]byte("x")) //nolint:errcheck // it leads nowhere
+				c.Close()            //nolint:errcheck // as above
+				time.Sleep(200 * time.Microsecond)
+			}
+			return nil
+		})
+	}()
+	start := time.Now()
+	for _, name := range []string{"out of order", "thirty copies", "with and without random", "jump thrice"} {
+		n.Shell(strings.ReplaceAll(broken[name], "PROG", "iptables-nft"))
+		n.must(reapply)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	counts := n.Must("nft list chain ip probe post")
+	t.Logf("%d connections, %.0f a second", sent, float64(sent)/time.Since(start).Seconds())
+	for l := range strings.Lines(counts) {
+		if strings.Contains(l, "ip saddr") && !strings.Contains(l, "packets 0 ") {
+			t.Errorf("untranslated: %s", l)
+		}
+		if strings.Contains(l, `oif "up0" counter`) && strings.Contains(l, "packets 0 ") {
+			t.Errorf("nothing was sent: %s", l)
+		}
+	}
+}

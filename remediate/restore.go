@@ -1,0 +1,149 @@
+package remediate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"flanwatch/flannel"
+)
+
+// RestoreText gives the transaction of one table as iptables-restore --noflush takes it: new chains, then what goes by its
+// number from the end, then what comes, then chains that go. The numbers are good only while nobody else changes the table.
+func (p Plan) RestoreText(t flannel.TableID) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "*%s\n", t.Name)
+	edits := p.Of(t)
+	for _, e := range edits {
+		if e.Create && !e.Shared {
+			fmt.Fprintf(&b, ":%s - [0:0]\n", e.Chain.Name)
+		}
+	}
+	for _, e := range edits {
+		for _, l := range slices.Backward(e.Lines) {
+			if l.Mark == Remove {
+				fmt.Fprintf(&b, "-D %s %d\n", e.Chain.Name, l.At)
+			}
+		}
+		at := 0
+		for _, l := range e.Lines {
+			switch l.Mark {
+			case Keep:
+				at++
+			case Add:
+				at++
+				fmt.Fprintf(&b, "-I %s %d %s\n", e.Chain.Name, at, l.Rule)
+			}
+		}
+	}
+	for _, e := range edits {
+		if e.Delete && !e.Create {
+			fmt.Fprintf(&b, "-X %s\n", e.Chain.Name)
+		}
+	}
+	b.WriteString("COMMIT\n")
+	return b.String()
+}
+
+// Script gives shell commands that do the same by hand, without flanwatch and without its checks. Rules are named by their
+// words, since numbers and handles change.
+func (p Plan) Script() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "#!/bin/sh\n# %s\n# flanwatch plan %s, by hand. Save first: iptables-save, ip6tables-save, nft list ruleset.\nset -e\n",
+		flannel.Printable(p.Title), p.ID)
+	for _, backend := range p.Backends() {
+		for _, t := range p.TablesOf(backend) {
+			if backend == flannel.Nftables {
+				fmt.Fprintf(&b, "nft -f - <<'EOF'\n%sEOF\n", p.nftText(t))
+				continue
+			}
+			fmt.Fprintf(&b, "%s-restore --noflush <<'EOF'\n%sEOF\n", Program(backend, t.Family), p.handText(t))
+		}
+	}
+	return b.String()
+}
+
+// Program is the name of the iptables of a backend and family.
+func Program(b flannel.Backend, f flannel.Family) string {
+	name := "iptables"
+	if f == flannel.IPv6 {
+		name = "ip6tables"
+	}
+	return name + strings.TrimPrefix(b.String(), "iptables")
+}
+
+// handText is RestoreText with rules named by their words.
+func (p Plan) handText(t flannel.TableID) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "*%s\n", t.Name)
+	edits := p.Of(t)
+	for _, e := range edits {
+		if !e.Shared && (e.Create || e.Count(Keep) == 0) {
+			fmt.Fprintf(&b, ":%s - [0:0]\n", e.Chain.Name)
+		}
+	}
+	for _, e := range edits {
+		if e.Shared || e.Count(Keep) > 0 {
+			for _, l := range e.Lines {
+				if l.Mark == Remove {
+					fmt.Fprintf(&b, "-D %s %s\n", e.Chain.Name, l.Rule)
+				}
+			}
+		}
+		for i, l := range e.Lines {
+			if l.Mark == Add {
+				b.WriteString(e.addCommand(i))
+			}
+		}
+		if e.Delete {
+			fmt.Fprintf(&b, "-X %s\n", e.Chain.Name)
+		}
+	}
+	b.WriteString("COMMIT\n")
+	return b.String()
+}
+
+// addCommand appends where only new rules follow, and inserts by number elsewhere.
+func (e Edit) addCommand(i int) string {
+	if !slices.ContainsFunc(e.Lines[i:], func(l Line) bool { return l.Mark == Keep }) {
+		return fmt.Sprintf("-A %s %s\n", e.Chain.Name, e.Lines[i].Rule)
+	}
+	at := 1
+	for _, l := range e.Lines[:i] {
+		if l.Mark != Remove {
+			at++
+		}
+	}
+	return fmt.Sprintf("-I %s %d %s\n", e.Chain.Name, at, e.Lines[i].Rule)
+}
+
+// nftText is what a plan does to a native table, for nft -f.
+func (p Plan) nftText(t flannel.TableID) string {
+	name := t.Family.String() + " " + t.Name
+	for _, te := range p.Tables {
+		if te.Table == t && te.Delete {
+			return "delete table " + name + "\n"
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "add table %s\n", name)
+	for _, e := range p.Of(t) {
+		if e.Delete {
+			fmt.Fprintf(&b, "flush chain %s %s\ndelete chain %s %s\n", name, e.Chain.Name, name, e.Chain.Name)
+		}
+		if e.Delete && !e.Create {
+			continue
+		}
+		if e.Create && e.Base != nil {
+			fmt.Fprintf(&b, "add chain %s %s { type %s hook %s priority %d; policy %s; }\n",
+				name, e.Chain.Name, e.Base.Type, e.Base.Hook, e.Base.Priority, e.Base.Policy)
+		}
+		if !e.Create {
+			fmt.Fprintf(&b, "flush chain %s %s\n", name, e.Chain.Name)
+		}
+		for _, r := range e.After() {
+			fmt.Fprintf(&b, "add rule %s %s %s\n", name, e.Chain.Name, r.Nft(t.Family))
+		}
+	}
+	return b.String()
+}

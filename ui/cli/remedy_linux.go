@@ -1,0 +1,350 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/charmbracelet/x/term"
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"flanwatch/assets"
+	"flanwatch/flannel"
+	"flanwatch/remediate"
+	"flanwatch/remediate/apply"
+	"flanwatch/watcher"
+	"flanwatch/watcher/incident"
+)
+
+// remedy is one command that changes something.
+type remedy struct {
+	*options
+	std       Streams
+	dryRun    bool
+	plan      string
+	override  []string
+	lookAgain time.Duration
+	schema    bool
+}
+
+// defaultLookAgain says that the second look comes after two repair periods of flanneld.
+const defaultLookAgain = -1
+
+func (o *options) remedy(std Streams, use, short, long string, run func(context.Context, *remedy, []string) error) *cobra.Command {
+	r := &remedy{options: o, std: std}
+	cmd := &cobra.Command{
+		Use: use, Short: short,
+		Long: long + `
+
+The plan is shown with its ID before anything happens. On a terminal a typed word carries it out; without one, --plan ID
+does, if the plan is still the same. A backup is written first, the change is one transaction, and it is verified by reading.
+
+Exit code: 0 done or nothing to do, 1 --dry-run and it would change something, 2 usage, 3 unreadable, 4 refused or stale,
+5 applied but not verified.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if r.schema {
+				_, err := std.Out.Write(assets.PlanSchema)
+				return err
+			}
+			return run(cmd.Context(), r, args)
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&r.dryRun, "dry-run", false, "show the plan and its ID, and change nothing")
+	f.StringVar(&r.plan, "plan", "", "carry the plan out without asking, if its `ID` is still this one")
+	f.StringSliceVar(&r.override, "override", nil, "a `guard` that you have judged yourself; it is recorded")
+	f.DurationVar(&r.lookAgain, "look-again", defaultLookAgain, "look again so long after the change; 0 not at all (default two repair periods)")
+	f.BoolVar(&r.schema, "schema", false, "print the JSON Schema of --dry-run -o json and exit")
+	return cmd
+}
+
+func newReapply(o *options, std Streams) *cobra.Command {
+	return o.remedy(std, "reapply", "Put back what Flannel should have",
+		"reapply puts back the rules, chains and jumps that flanneld of this node keeps, in its dialect, generation and backend.",
+		func(ctx context.Context, r *remedy, _ []string) error {
+			return r.run(ctx, func(*apply.Store) (apply.Maker, error) { return r.choose(remediate.Reapply), nil })
+		})
+}
+
+func newPurge(o *options, std Streams) *cobra.Command {
+	return o.remedy(std, "purge", "Remove what Flannel left",
+		`purge removes chains, jumps, native tables and old rules that Flannel left and does not use. While Flannel runs that is
+only the residue of a dialect or backend that it does not use. Rules of others are never touched.`,
+		func(ctx context.Context, r *remedy, _ []string) error {
+			return r.run(ctx, func(*apply.Store) (apply.Maker, error) { return r.choose(remediate.Purge), nil })
+		})
+}
+
+func newUndo(o *options, std Streams) *cobra.Command {
+	cmd := o.remedy(std, "undo [RECEIPT]", "Take an applied plan back",
+		"undo takes back what a receipt tells, the newest by default: exactly the rules that it changed, at their former places.",
+		func(ctx context.Context, r *remedy, args []string) error {
+			return r.run(ctx, func(s *apply.Store) (apply.Maker, error) { return r.undo(s, args) })
+		})
+	cmd.Args = cobra.MaximumNArgs(1)
+	return cmd
+}
+
+// choose binds the person's choice to a way of planning.
+func (r *remedy) choose(plan func(remediate.Facts, remediate.Choice) (remediate.Plan, []remediate.Refusal)) apply.Maker {
+	return func(f remediate.Facts) (remediate.Plan, []remediate.Refusal) {
+		return plan(f, remediate.Choice{Override: r.override})
+	}
+}
+
+func (r *remedy) undo(s *apply.Store, args []string) (apply.Maker, error) {
+	receipt, err := findReceipt(s, args)
+	if err != nil {
+		return nil, exit(ExitRefused, err)
+	}
+	return func(f remediate.Facts) (remediate.Plan, []remediate.Refusal) {
+		return remediate.Undo(receipt, f, remediate.Choice{Override: r.override})
+	}, nil
+}
+
+func findReceipt(s *apply.Store, args []string) (remediate.Receipt, error) {
+	if len(args) == 1 {
+		return s.Get(args[0])
+	}
+	list, err := s.List()
+	for _, r := range list {
+		if r.Kind != remediate.KindUndo && (r.Result == remediate.ResultVerified || r.Result == remediate.ResultUnverified) {
+			return r, nil
+		}
+	}
+	if err == nil {
+		err = errors.New("nothing was carried out here that could be taken back")
+	}
+	return remediate.Receipt{}, err
+}
+
+// run makes the plan, shows it, and carries it out where that was asked for.
+func (r *remedy) run(ctx context.Context, choose func(*apply.Store) (apply.Maker, error)) error {
+	store := apply.NewStore(r.state)
+	maker, err := choose(store)
+	if err != nil {
+		return err
+	}
+	w, err := watcher.Open(r.watcher())
+	if err != nil {
+		return exit(ExitUnreadable, err)
+	}
+	return w.Within(func() error {
+		tools := apply.FindTools(ctx, r.root)
+		sight := &sight{watcher: w, state: incident.NewState(), incompatible: tools.Incompatible(ctx)}
+		facts, err := sight.facts()
+		if err != nil {
+			return exit(ExitUnreadable, err)
+		}
+		p, refused := maker(facts)
+		if done, err := r.show(p, refused); done {
+			return err
+		}
+		a := &apply.Applier{
+			Facts: sight.facts, Rules: sight.rules, Store: store, Root: r.root, Tools: tools, ReadOnly: r.readOnly,
+			Rescue: apply.Command(rescueCommand),
+		}
+		return r.carryOut(ctx, a, p, maker)
+	})
+}
+
+// show prints the plan and tells whether that is all.
+func (r *remedy) show(p remediate.Plan, refused []remediate.Refusal) (done bool, err error) {
+	asked := r.plan != "" && !r.dryRun && len(refused) == 0
+	if !asked || r.output != "json" {
+		if err := newPlanReport(p, refused, r.state, time.Now()).write(r.std.Out, r.output); err != nil {
+			return true, exit(ExitUnreadable, fmt.Errorf("write plan: %w", err))
+		}
+	}
+	switch {
+	case len(refused) > 0:
+		return true, exit(ExitRefused, nil)
+	case p.Empty():
+		return true, nil
+	case r.dryRun:
+		return true, exit(ExitFinding, nil)
+	case r.readOnly:
+		return true, exit(ExitRefused, apply.ErrReadOnly)
+	case r.plan != "":
+		return false, nil
+	case !r.onTerminal():
+		return true, exit(ExitUsage, errors.New("no terminal to ask on: look with --dry-run, then give --plan ID"))
+	}
+	return false, r.confirm(&p)
+}
+
+func (r *remedy) onTerminal() bool {
+	in, isFile := r.std.In.(*os.File)
+	out, outFile := r.std.Out.(*os.File)
+	return isFile && outFile && term.IsTerminal(in.Fd()) && term.IsTerminal(out.Fd())
+}
+
+// confirm asks for the word.
+func (r *remedy) confirm(p *remediate.Plan) error {
+	fmt.Fprintf(r.std.Out, "\ntype %s to go on: ", p.Kind)
+	line, err := bufio.NewReader(r.std.In).ReadString('\n')
+	if err != nil || strings.TrimSpace(line) != string(p.Kind) {
+		return exit(ExitRefused, errors.New("not confirmed; nothing was changed"))
+	}
+	r.plan = p.ID
+	return nil
+}
+
+// carryOut applies the plan, says what came of it, and looks again later.
+func (r *remedy) carryOut(ctx context.Context, a *apply.Applier, p remediate.Plan, maker apply.Maker) error {
+	a.Progress = func(step string) { r.say("%s …", step) }
+	receipt, err := a.Apply(ctx, r.plan, maker)
+	if err := r.outcome(err); err != nil {
+		return err
+	}
+	if receipt.ID == "" {
+		return nil
+	}
+	if r.output == "json" {
+		if err := writeJSON(r.std.Out, newHistoryReport([]remediate.Receipt{receipt})); err != nil {
+			return exit(ExitUnreadable, fmt.Errorf("write receipt: %w", err))
+		}
+	}
+	r.say("verified; undo: flanwatch undo %s", receipt.ID)
+	return r.again(ctx, a, p, maker)
+}
+
+// say prints a line for people.
+func (r *remedy) say(format string, args ...any) {
+	if r.output != "json" {
+		fmt.Fprintf(r.std.Out, format+"\n", args...)
+	}
+}
+
+// outcome maps the end of a plan to exit codes.
+func (r *remedy) outcome(err error) error {
+	var unverified *apply.UnverifiedError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, apply.ErrNothing):
+		r.say("nothing left to do")
+		return nil
+	case errors.As(err, &unverified):
+		return exit(ExitUnverified, err)
+	}
+	return exit(ExitRefused, err)
+}
+
+// again looks a second time: somebody may have undone the change, or flanneld's own check-then-add doubled a rule.
+func (r *remedy) again(ctx context.Context, a *apply.Applier, p remediate.Plan, maker apply.Maker) error {
+	wait := r.lookAgain
+	if wait < 0 {
+		wait = 2 * repairPeriod(a)
+	}
+	if wait == 0 || p.Kind == remediate.KindUndo {
+		return nil
+	}
+	select {
+	case <-time.After(wait):
+	case <-ctx.Done():
+		return nil
+	}
+	next, refused, err := a.LookAgain(maker)
+	switch {
+	case err != nil:
+		return exit(ExitUnverified, fmt.Errorf("look again: %w", err))
+	case len(refused) > 0:
+		r.say("looked again after %v: %s", wait, refused[0].Why)
+	case !next.Empty():
+		return exit(ExitUnverified, fmt.Errorf("after %v it is not as it was left, and was not undone by flanwatch: %s", wait, next.Title))
+	default:
+		r.say("still so after %v", wait)
+	}
+	return nil
+}
+
+// repairPeriod is flanneld's, where it is known.
+func repairPeriod(a *apply.Applier) time.Duration {
+	const usual = 5 * time.Second
+	f, err := a.Facts()
+	if d, known := f.Node.Resync.Get(); err == nil && known && d > 0 {
+		return min(d, time.Minute)
+	}
+	return usual
+}
+
+// sight reads facts through a watcher.
+type sight struct {
+	watcher      *watcher.Watcher
+	state        *incident.State
+	incompatible map[flannel.TableID]string
+}
+
+// facts reads everything.
+func (s *sight) facts() (remediate.Facts, error) {
+	s.watcher.Once(s.state.Apply)
+	return s.now()
+}
+
+// rules reads the rules alone.
+func (s *sight) rules(f remediate.Facts, legacy bool) (remediate.Facts, error) {
+	s.watcher.Rules(s.state.Apply, legacy)
+	fresh, err := s.now()
+	f.Facts, f.History = fresh.Facts, fresh.History
+	return f, err
+}
+
+func (s *sight) now() (remediate.Facts, error) {
+	f := remediate.Facts{Incompatible: s.incompatible}
+	f.Facts, f.History = s.state.Facts(s.watcher.Now())
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return f, fmt.Errorf("read boot id: %w", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat("/proc/thread-self/ns/net", &st); err != nil {
+		return f, fmt.Errorf("find network namespace: %w", err)
+	}
+	f.Place = remediate.Place{Boot: strings.TrimSpace(string(boot)), NetNS: st.Ino}
+	return f, nil
+}
+
+func newHistory(o *options, std Streams) *cobra.Command {
+	var schema bool
+	cmd := &cobra.Command{
+		Use: "history", Short: "List the plans that were carried out here", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if schema {
+				_, err := std.Out.Write(assets.HistorySchema)
+				return err
+			}
+			list, err := apply.NewStore(o.state).List()
+			if err2 := newHistoryReport(list).write(std.Out, o.output); err2 != nil {
+				return exit(ExitUnreadable, fmt.Errorf("write history: %w", err2))
+			}
+			if err != nil {
+				return exit(ExitUnreadable, err)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&schema, "schema", false, "print the JSON Schema of the JSON output and exit")
+	return cmd
+}
+
+// rescueCommand is the hidden command of the process that survives a remedy.
+const rescueCommand = "rescue-remedy"
+
+func newRescue(std Streams) *cobra.Command {
+	return &cobra.Command{
+		Use: rescueCommand, Hidden: true, Args: cobra.ExactArgs(3),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if err := apply.Rescue(args, std.In, std.Out); err != nil {
+				return exit(ExitUnverified, err)
+			}
+			return nil
+		},
+	}
+}
