@@ -149,17 +149,22 @@ func matches(c *incident.ChainView, words []string) bool {
 // chainColumns says which columns fit. Columns go in a fixed order when there is less room: the total, the bits, then the
 // graph, then the hook.
 type chainColumns struct {
-	backend, table, name    int
-	hook, bits, total, tick bool
-	graph                   int // columns of the sparkline
+	backend, table, name int
+	hook, bits, total    bool
+	graph                int // columns of the sparkline
 }
 
 // stateWidth is the column of the state, with a space before the border.
 const stateWidth = 11
 
-// perTick is the time of one column of a sparkline. The same on every width, so that a bar means the same everywhere, and
-// long enough that a row changes one column a second and not all of them.
-const perTick = 3
+// perTick is the time of one column of a sparkline, in seconds: a minute in twenty columns, five in sixty. A bar lasts, so
+// that a second changes one column of a row and not all of them.
+func perTick(columns int) int {
+	if columns > 20 {
+		return 5
+	}
+	return 3
+}
 
 func (s *screen) chainColumns(rows []chainRow) chainColumns {
 	c := chainColumns{table: 6, name: 11, hook: true, bits: true, total: true}
@@ -255,7 +260,7 @@ func (s *screen) chainHead(c chainColumns) string {
 		l.put(roleDim, right("TOTAL", 8))
 	}
 	if c.graph > 0 {
-		l.gap(2).put(roleDim, left("LAST "+period(seconds(c.graph*perTick)), c.graph))
+		l.gap(2).put(roleDim, left("LAST "+period(seconds(c.graph*perTick(c.graph))), c.graph))
 	}
 	return l.to(s.stateColumn(l.w)).put(roleDim, "STATE").full()
 }
@@ -360,7 +365,8 @@ func (s *screen) graph(c *incident.ChainView, n int) piece {
 	if !c.Counted {
 		return piece{roleDim, "no counters"}
 	}
-	end := (s.view.Bucket/perTick+1)*perTick - 1
-	unwatched := n - int(end/perTick) - 1
-	return piece{roleGraph, sparkline(c.History.Window(end, n, perTick), unwatched, s.ascii)}
+	tick := int64(perTick(n))
+	end := (s.view.Bucket/tick+1)*tick - 1
+	unwatched := n - int(end/tick) - 1
+	return piece{roleGraph, sparkline(c.History.Window(end, n, int(tick)), unwatched, s.ascii)}
 }

@@ -103,7 +103,7 @@ func TestEveryLineFitsAtEverySize(t *testing.T) {
 		if sc.set != nil {
 			sc.set(m)
 		}
-		for w := 20; w <= 300; w += 14 {
+		for w := 20; w <= 300; w += 28 {
 			for h := 5; h <= 100; h += 5 {
 				m.focus = panel(w+h) % panels
 				checkFit(t, sc.name, m.at(w, h), w, h)

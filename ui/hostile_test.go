@@ -109,7 +109,7 @@ func FuzzCleanIsSafeAndAsWideAsItHasRunes(f *testing.F) {
 		if l.w != len([]rune(got)) {
 			t.Errorf("%q: %d columns for %d runes", s, l.w, len([]rune(got)))
 		}
-		if strings.ContainsAny(got, "\x1b\r\n\x07\x9b") || clean(got) != got {
+		if strings.ContainsAny(got, "\x1b\r\n\x07\u009b") || clean(got) != got {
 			t.Errorf("clean(%q) = %q", s, got)
 		}
 	})

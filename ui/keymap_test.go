@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -66,5 +67,29 @@ func TestQuitIsAlwaysInTheFooter(t *testing.T) {
 		if f := ansi.Strip(m.footer()); !strings.Contains(f, "q quit") || !strings.Contains(f, "? help") {
 			t.Fatalf("at %d columns: %q", w, f)
 		}
+	}
+}
+
+func TestReadmeHoldsTheKeys(t *testing.T) {
+	const path, begin, end = "../README.md", "<!-- keys:", "<!-- end of keys -->"
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme := string(data)
+	from, to := strings.Index(readme, begin), strings.Index(readme, end)
+	if from < 0 || to < from {
+		t.Fatalf("%s has no place for the keys", path)
+	}
+	from += strings.IndexByte(readme[from:], '\n') + 1
+	want := "\n" + KeyTable() + "\n"
+	if *update {
+		if err := os.WriteFile(path, []byte(readme[:from]+want+readme[to:]), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if got := readme[from:to]; got != want {
+		t.Errorf("README lists other keys (go test ./ui -update writes them):\n%s", got)
 	}
 }

@@ -25,7 +25,7 @@ func TestLinesTellEachEventOnceAndTheStateEachTime(t *testing.T) {
 	}
 	worse := l.Next(emptied())
 	last := worse[len(worse)-1]
-	if !strings.Contains(last, "CRITICAL v4 nat FLANNEL-POSTRTG empty for 4.2 s, emptied by iptables[48213], +1 more") {
+	if !strings.Contains(last, "CRITICAL v4 nat FLANNEL-POSTRTG empty for 4.2 s, emptied by iptables[48213] ← bash[47990], +1 more") {
 		t.Errorf("emptied: %q", last)
 	}
 }

@@ -60,8 +60,8 @@ var keyTests = map[string]func(t *testing.T, tt *terminal){
 		tt.keys("\x1b")
 		tt.shows("Chains 4")
 	},
-	"[": func(t *testing.T, tt *terminal) { tt.keys("["); tt.shows("1 s a column") },
-	"]": func(t *testing.T, tt *terminal) { tt.keys("]"); tt.shows("5 s a column") },
+	"[": func(t *testing.T, tt *terminal) { tt.keys("["); tt.shows("2 s a column") },
+	"]": func(t *testing.T, tt *terminal) { tt.keys("]"); tt.shows("10 s a column") },
 	"p": func(t *testing.T, tt *terminal) { tt.keys("p"); tt.shows("PAUSED"); tt.keys("p"); tt.shows("LIVE") },
 	"s": func(t *testing.T, tt *terminal) {
 		tt.keys("s")

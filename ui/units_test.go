@@ -45,8 +45,10 @@ func TestNatChainsCountConnectionsAndFilterChainsPackets(t *testing.T) {
 		id   flannel.ChainID
 		want string
 	}{
-		{flannel.MasqChain(flannel.IptablesNft, flannel.IPv4), "c"}, {flannel.MasqChain(flannel.Nftables, flannel.IPv6), "c"},
-		{flannel.ForwardChain(flannel.IptablesLegacy, flannel.IPv4), "p"}, {flannel.ForwardChain(flannel.Nftables, flannel.IPv4), "p"},
+		{flannel.MasqChain(flannel.IptablesNft, flannel.IPv4), "c"},
+		{flannel.MasqChain(flannel.Nftables, flannel.IPv6), "c"},
+		{flannel.ForwardChain(flannel.IptablesLegacy, flannel.IPv4), "p"},
+		{flannel.ForwardChain(flannel.Nftables, flannel.IPv4), "p"},
 	} {
 		if got := unitOf(c.id); got != c.want {
 			t.Errorf("%v counts %q, want %q", c.id, got, c.want)
@@ -81,6 +83,19 @@ func TestASCIIPicturesHoldNothingElse(t *testing.T) {
 		}
 		if strings.Contains(plain(picture), "?") && sc.name == "healthy" && strings.Count(plain(picture), "?") > 1 {
 			t.Errorf("a glyph has no ASCII form:\n%s", plain(picture))
+		}
+	}
+}
+
+func TestTheScaleIsARoundNumberThatNothingExceeds(t *testing.T) {
+	for top, want := range map[float64]float64{0: 0, 0.7: 0.8, 1: 1, 41: 50, 53: 60, 99: 100, 100: 100, 18400: 20000} {
+		if got := scaleOf([]float64{math.NaN(), top, top / 3}); math.Abs(got-want) > want/1e9 {
+			t.Errorf("scale of %v is %v, want %v", top, got, want)
+		}
+	}
+	for v := 1e-6; v < 1e12; v *= 1.037 {
+		if got := scaleOf([]float64{v}); got < v || got > 1.34*v {
+			t.Fatalf("scale of %v is %v", v, got)
 		}
 	}
 }

@@ -55,9 +55,6 @@ func (tt *terminal) Read(p []byte) (int, error) { return tt.emu.Read(p) }
 // keys sends bytes as a keyboard would. It holds no lock: the write waits for the program's reader.
 func (tt *terminal) keys(s string) { _, _ = io.WriteString(tt.emu.InputPipe(), s) }
 
-// size is a resize of the window.
-type resize struct{ w, h int }
-
 func open(t *testing.T, w, h int, view *incident.View, change func(*Options)) *terminal {
 	t.Helper()
 	tt := &terminal{t: t, emu: vt.NewEmulator(w, h), box: NewMailbox(), dir: t.TempDir(), done: make(chan error, 1), code: make(chan int, 1)}

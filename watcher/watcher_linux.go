@@ -31,6 +31,8 @@ type Watcher struct {
 	events   *nft.Events // set by the goroutine that listens; nobody else touches it before that has ended
 	root     string
 	probe    *ProbeOptions
+
+	connections *connections
 	// wakeLegacy is set by the goroutine that watches the legacy tables; others only wake it.
 	wakeLegacy atomic.Pointer[legacy.Events]
 	gone       bool   // the namespace was reported as gone
@@ -51,6 +53,7 @@ func Open(o Options) (*Watcher, error) {
 	if w.host, err = openHost(ns, o); err != nil {
 		return nil, errors.Join(err, ns.close())
 	}
+	w.connections = newConnections(ns, w.host)
 	return w, nil
 }
 
@@ -87,11 +90,13 @@ func (w *Watcher) SetInterval(d time.Duration) {
 // Once reads everything once. The host comes first, because it says what rules to expect, and again, because rules can be
 // all that tells the networks.
 func (w *Watcher) Once(sink Sink) {
+	w.connections.readTable(w.clock.now, sink)
 	w.host.read(w.clock.now(), sink)
 	sink = w.holding(sink)
 	w.nft.read(w.clock.now, sink)
 	w.readLegacy(sink)
 	w.host.read(w.clock.now(), sink)
+	w.connections.readTable(w.clock.now, sink) // again: two readings tell what goes on
 }
 
 // holding lets the host's reader see rules on their way.
@@ -133,7 +138,8 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 	w.nft.shows = func(generation uint32) bool { return w.catchUp(generation, commits, sink) }
 	defer func() { w.nft.shows = nil }()
 	w.host.read(w.clock.now(), sink)
-	nextNft, nextHost := time.Now(), time.Now()
+	defer w.connections.deafen()
+	nextNft, nextHost, nextTable := time.Now(), time.Now(), time.Now()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -147,7 +153,12 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 			w.checkNamespace(sink)
 			nextHost = now.Add(hostInterval)
 		}
-		timer.Reset(time.Until(earlier(nextNft, nextHost)))
+		if !now.Before(nextTable) {
+			w.connections.readTable(w.clock.now, sink)
+			nextTable = next(nextTable, now, max(tableInterval, w.Interval()))
+		}
+		w.connections.tick(w.clock.now, sink)
+		timer.Reset(time.Until(earliest(nextNft, nextHost, nextTable, w.connections.due(nextTable))))
 		select {
 		case <-ctx.Done():
 			return nil
@@ -157,6 +168,8 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 			w.legacyNews(n, sink)
 		case p := <-probes:
 			w.probed(p, *w.probe, sink)
+		case b := <-w.connections.births:
+			w.connections.ages.Born(&b.flow, b.at)
 		case <-w.kick:
 			nextNft = time.Now()
 		case <-timer.C:
@@ -172,11 +185,13 @@ func next(due, now time.Time, every time.Duration) time.Time {
 	return now.Add(every)
 }
 
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
+func earliest(first time.Time, others ...time.Time) time.Time {
+	for _, t := range others {
+		if t.Before(first) {
+			first = t
+		}
 	}
-	return b
+	return first
 }
 
 // checkNamespace reports, once, that the namespace was deleted, or is back.
@@ -199,7 +214,7 @@ func (w *Watcher) Close() error {
 	if w.events != nil {
 		errs = append(errs, w.events.Close())
 	}
-	errs = append(errs, w.host.close(), w.ns.close())
+	errs = append(errs, w.connections.close(), w.host.close(), w.ns.close())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("close watcher: %w", err)
 	}

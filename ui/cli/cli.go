@@ -16,9 +16,11 @@ import (
 // Exit codes; they are part of the contract with scripts.
 const (
 	ExitOK         = 0 // healthy, or done
-	ExitFinding    = 1 // a finding of severity warning or critical
+	ExitFinding    = 1 // a finding of severity warning or critical, or a plan that would change something
 	ExitUsage      = 2 // the command line is wrong
 	ExitUnreadable = 3 // something the verdict needs could not be read
+	ExitRefused    = 4 // a guard refuses, or the plan is stale
+	ExitUnverified = 5 // applied, but not found so
 )
 
 // exitError carries an exit code up to Main. Its cause may be nil, where everything has been said already.
@@ -87,7 +89,10 @@ Watching disturbs nothing. Without a command it watches; "flanwatch demo" shows 
 	root.SetIn(std.In)
 	root.SetOut(std.Out)
 	root.SetErr(std.Err)
+	root.AddCommand(newFlows(o, std), newUnstick(o, std))
+	root.AddCommand(newRecord(o, std), newReplay(o, std), newExport(o, std))
 	o.register(root.PersistentFlags())
+	root.Flags().AddFlagSet(watch.Flags())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit(ExitUsage, err) })
 	root.AddCommand(watch, newCheck(o, std), newDemo(o, std))
 	return root

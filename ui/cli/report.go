@@ -2,6 +2,7 @@ package cli
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"flanwatch/flannel"
@@ -19,8 +20,10 @@ type report struct {
 	Node       nodeReport         `json:"node"`
 	Flannel    diagnose.Flannel   `json:"flannel"`
 	Chains     []chainReport      `json:"chains"`
+	Conntrack  conntrackReport    `json:"conntrack"`
 	Findings   []diagnose.Finding `json:"findings"`
 	Unreadable []unreadable       `json:"unreadable"`
+	Probe      *probeReport       `json:"probe,omitempty"` // absent unless one was asked for and could be tried
 }
 
 type nodeReport struct {
@@ -55,10 +58,13 @@ type unreadable struct {
 func newReport(v *incident.View) report {
 	r := report{
 		Schema: checkSchema, Time: v.Now.Wall.UTC(), Node: newNodeReport(v), Flannel: v.Flannel,
-		Chains: []chainReport{}, Findings: v.Findings, Unreadable: []unreadable{},
+		Conntrack: newConntrackReport(v.Table), Chains: []chainReport{}, Findings: v.Findings, Unreadable: []unreadable{},
 	}
 	if r.Findings == nil {
 		r.Findings = []diagnose.Finding{}
+	}
+	if r.Probe = newProbeReport(v.Probe); r.Probe != nil && !r.Probe.OK {
+		r.Findings = append(slices.Clip(r.Findings), r.Probe.finding())
 	}
 	for _, c := range v.Chains {
 		r.Chains = append(r.Chains, newChainReport(c))
@@ -68,6 +74,7 @@ func newReport(v *incident.View) report {
 			r.Unreadable = append(r.Unreadable, unreadable{b.Backend.String(), b.Why})
 		}
 	}
+	r.Unreadable = append(r.Unreadable, unreadableTable(v.Table)...)
 	for _, f := range v.Faults {
 		r.Unreadable = append(r.Unreadable, unreadable{f.Reader, f.Why})
 	}

@@ -15,10 +15,14 @@ import (
 func (r report) writeText(w io.Writer) error {
 	var b strings.Builder
 	r.textHead(&b)
+	if r.Probe != nil {
+		b.WriteString(r.Probe.text() + "\n")
+	}
 	r.textFindings(&b)
 	for i := range r.Chains {
 		r.Chains[i].text(&b)
 	}
+	r.Conntrack.text(&b)
 	for _, u := range r.Unreadable {
 		fmt.Fprintf(&b, "not readable: %s: %s\n", flannel.Printable(u.What), flannel.Printable(u.Why))
 	}

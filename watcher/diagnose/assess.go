@@ -12,6 +12,8 @@ type Assessment struct {
 	Flannel  Flannel
 	Chains   []flannel.ChainDiff // sorted by ID: every chain that is due or that Flannel left
 	Findings []Finding           // worst first, of equal ones causes above effects
+
+	Masquerade map[flannel.Family]bool // families in which pods are meant to leave with the node's address
 }
 
 // Assess judges what is known of a node. It never takes what could not be read for missing.
@@ -25,11 +27,12 @@ func Assess(f Facts, h History) Assessment {
 	}
 	j.judgeUnread()
 	j.judgeSplit()
+	j.judgeConntrack()
 	slices.SortFunc(j.chains, func(a, b flannel.ChainDiff) int { return a.ID.Compare(b.ID) })
 	slices.SortStableFunc(j.findings, func(a, b Finding) int {
 		return cmp.Or(a.Severity.Rank()-b.Severity.Rank(), causality(a.ID)-causality(b.ID))
 	})
-	return Assessment{Flannel: j.flannel, Chains: j.chains, Findings: j.findings}
+	return Assessment{Flannel: j.flannel, Chains: j.chains, Findings: j.findings, Masquerade: j.masqueradeDue()}
 }
 
 // judgement is the work on one assessment.
@@ -47,6 +50,8 @@ var causes = []string{
 	"config-damaged", "config-key-ignored", "flannel-crash-looping", "table-unreadable", "subnet-mismatch", "backend-split",
 	"table-missing", "chain-missing", "chain-empty", "hook-missing", "base-differs", "rule-missing", "rule-order", "rule-extra",
 	"rule-duplicate", "rule-variant", "old-generation-rules", "leftover-table", "leftover-chain",
+	"conntrack-full", "conntrack-evicting", "snat-port-race", "flows-bare", "flows-translated", "stale-udp-flow", "arriving-snat",
+	"conntrack-clash",
 }
 
 func causality(id string) int { return slices.Index(causes, id) }

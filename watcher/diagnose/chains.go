@@ -22,6 +22,7 @@ const (
 // The remedies; the words are part of the JSON contract.
 const (
 	RemedyReapply = "reapply"
+	RemedyUnstick = "unstick"
 	RemedyPurge   = "purge"
 	RemedyNone    = "none"
 )

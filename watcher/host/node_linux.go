@@ -68,6 +68,8 @@ func (r *Reader) Node(
 	g.kubeProxy(near)
 	g.claim(Claim{Source: sourceGiven, Networks: r.options.Networks, Subnets: r.options.Subnets})
 
+	g.evidence.Claims = append(g.evidence.Claims, g.defaults...)
+
 	g.evidence.Name, _ = os.Hostname()
 	g.evidence.Distribution = distribution(procs, near, g.traces(), now)
 	return Combine(g.evidence, now)

@@ -369,3 +369,20 @@ func BenchmarkNode(b *testing.B) {
 		b.Fatal(err)
 	}
 }
+
+// flanneld writes into subnet.env what is in force; a wrapper or a file may have told it.
+func TestSubnetEnvOutweighsAFlagThatIsNotThere(t *testing.T) {
+	n := labtest.New(t)
+	n.Write("/run/flannel/subnet.env", "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.1.1/24\nFLANNEL_IPMASQ=true\n")
+	p, _ := start(t, n, "flanneld", "--kube-subnet-mgr")
+	look := func() flannel.Node {
+		return look(t, n, Options{Files: openRoot(t, n.Root())}, []diagnose.Process{p}, nil)
+	}
+	if node := look(); node.IPMasq.State != flannel.Known || !node.IPMasq.Value {
+		t.Errorf("beside a subnet.env that says so, ip-masq is %+v", node.IPMasq)
+	}
+	n.Must("rm /run/flannel/subnet.env")
+	if node := look(); node.IPMasq.State != flannel.Known || node.IPMasq.Value {
+		t.Errorf("by default ip-masq is %+v", node.IPMasq)
+	}
+}

@@ -34,6 +34,7 @@ type gatherer struct {
 	volumes  *volumes
 	now      flannel.Time
 	evidence Evidence
+	defaults []Claim // what programs do unless told otherwise
 }
 
 // volumes remembers which ConfigMap volumes hold a net-conf.json: a search goes through the folders of all pods.
@@ -228,13 +229,25 @@ func pending(f found, procs []diagnose.Process) bool {
 	return any && older
 }
 
+// flanneldSettings is what a flanneld was told. Where nothing was said of ip-masq, its default holds only if no subnet.env
+// says otherwise: flanneld writes there at each start what is in force, and may have got it in a way that is not seen here.
+func (g *gatherer) flanneldSettings(p diagnose.Process, source string) Settings {
+	f := flanneldOf(p)
+	s := f.settings()
+	if _, said := f.get("ip-masq"); !said {
+		g.defaults = append(g.defaults, Claim{Source: source, Settings: Settings{IPMasq: s.IPMasq}})
+		s.IPMasq = nil
+	}
+	return s
+}
+
 // live takes what running processes were told, the newest first.
 func (g *gatherer) live(procs []diagnose.Process) {
 	for _, p := range slices.Backward(procs) {
 		c := Claim{Source: sourceOf(p)}
 		switch p.Kind {
 		case diagnose.ProcFlanneld:
-			c.Settings = flanneldOf(p).settings()
+			c.Settings = g.flanneldSettings(p, c.Source)
 			if p.Env == nil {
 				g.fail("environment of "+c.Source[len("flags of "):], unix.EACCES)
 			}

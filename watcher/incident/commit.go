@@ -27,8 +27,10 @@ func (s *State) applyCommit(c *Commit, at flannel.Time) {
 	}
 	if c.Lost {
 		s.markLost()
-		s.note(Event{Time: at, Kind: EventUncertain, Severity: diagnose.Warning, Generation: c.Generation,
-			Text: "announcements of changes were lost: what happened just before is not certain"})
+		s.note(Event{
+			Time: at, Kind: EventUncertain, Severity: diagnose.Warning, Generation: c.Generation,
+			Text: "announcements of changes were lost: what happened just before is not certain",
+		})
 		return
 	}
 	for i := range s.backends {

@@ -57,8 +57,10 @@ func (s *State) noteChange(c *chain, was, is shape, n news) {
 }
 
 func (s *State) noteRestart(c *chain, who *Who, at flannel.Time) {
-	s.note(Event{Time: at, Kind: EventRestarted, Severity: diagnose.Info, Chain: c.id, Who: who,
-		Text: c.label() + " counts from 0 again: same rules, new counters", Generation: s.generation(c.id.Backend)})
+	s.note(Event{
+		Time: at, Kind: EventRestarted, Severity: diagnose.Info, Chain: c.id, Who: who,
+		Text: c.label() + " counts from 0 again: same rules, new counters", Generation: s.generation(c.id.Backend),
+	})
 }
 
 func (s *State) generation(name flannel.Backend) uint32 { return s.backend(name).rules.Generation }

@@ -18,8 +18,11 @@ var damages = []struct {
 	want []EventKind
 	text string // of the first
 }{
-	{"emptied", func(w *world) { w.rules[nft].Chain(masq).Entries = nil }, []EventKind{EventEmptied},
-		"v4 nat FLANNEL-POSTRTG emptied, −6 rules"},
+	{
+		"emptied", func(w *world) { w.rules[nft].Chain(masq).Entries = nil },
+		[]EventKind{EventEmptied},
+		"v4 nat FLANNEL-POSTRTG emptied, −6 rules",
+	},
 	{"a rule goes", func(w *world) {
 		c := w.rules[nft].Chain(masq)
 		c.Entries = slices.Delete(slices.Clone(c.Entries), 2, 3)
@@ -39,8 +42,11 @@ var damages = []struct {
 		again.Handle = w.handle
 		c.Entries = append([]flannel.Entry{again}, c.Entries...)
 	}, []EventKind{EventChanged}, "changed, +1 −0 rules"},
-	{"the jump goes", func(w *world) { w.rules[nft].Chain(baseOf(masq)).Entries = nil }, []EventKind{EventHookLost},
-		"lost its jump"},
+	{
+		"the jump goes", func(w *world) { w.rules[nft].Chain(baseOf(masq)).Entries = nil },
+		[]EventKind{EventHookLost},
+		"lost its jump",
+	},
 	{"a second jump comes", func(w *world) {
 		c := w.rules[nft].Chain(baseOf(masq))
 		again := c.Entries[0]
@@ -341,8 +347,10 @@ func TestAChainWithMoreRulesThanFollowedStillReads(t *testing.T) {
 
 func TestWhatTheSenderKeepsIsNotKept(t *testing.T) {
 	w := newWorld(t, nft)
-	procs := []diagnose.Process{{PID: 7, Kind: diagnose.ProcFlanneld, Comm: "flanneld", Cmdline: []string{"flanneld", "-v=2"},
-		Env: map[string]string{"FLANNELD_IFACE": "eth0"}, Started: w.now}}
+	procs := []diagnose.Process{{
+		PID: 7, Kind: diagnose.ProcFlanneld, Comm: "flanneld", Cmdline: []string{"flanneld", "-v=2"},
+		Env: map[string]string{"FLANNELD_IFACE": "eth0"}, Started: w.now,
+	}}
 	w.procs(procs...)
 	procs[0].Cmdline[1], procs[0].Env["FLANNELD_IFACE"] = "x", "x"
 	if p := w.s.facts.Procs.Value[0]; p.Cmdline[1] != "-v=2" || p.Env["FLANNELD_IFACE"] != "eth0" {

@@ -163,6 +163,23 @@ func TestAStoppingFlanneldThatTakesItsRulesAlongIsATeardown(t *testing.T) {
 	}
 }
 
+func TestATeardownSoonAfterAStartIsNotTakenForTheStart(t *testing.T) {
+	w := newWorld(t, nft)
+	old := w.flanneld(3 * time.Second)
+	w.procs(old)
+	w.wait(time.Second).read(nft)
+	who := by("iptables-restor", "flanneld")
+	who.Origin.Parents.Value[0].PID = old.PID
+	w.change(func() {
+		w.rules[nft].Chain(masq).Entries = nil
+		w.rules[nft].Chain(baseOf(masq)).Entries = nil
+	}).announceBy(who).wait(500 * time.Millisecond)
+	w.procs()
+	if i := w.only(); i.Kind != KindTeardown {
+		t.Errorf("it is a %s", i.Kind)
+	}
+}
+
 func TestKindsOfIncidents(t *testing.T) {
 	stranger := by("iptables", "bash")
 	foreign, _ := flannel.ParseRule("-s 172.17.0.0/16 -j MASQUERADE")

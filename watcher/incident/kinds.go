@@ -45,7 +45,7 @@ func (s *State) kindOf(inc *Incident) Kind {
 	switch {
 	case inc.facts.residue:
 		return KindResidue
-	case s.startedBefore(inc):
+	case s.startedBefore(inc) && !s.endedWith(inc):
 		return KindStartup
 	case s.tornDown(inc):
 		return KindTeardown
@@ -89,6 +89,20 @@ func (s *State) tornDown(inc *Incident) bool {
 	}
 	by := byFlannel(inc.By)
 	return by == yes || by == unknown && s.stoppedNear(inc)
+}
+
+// endedWith tells whether the very flanneld that took its jump or table away was found gone right after. One that empties
+// its chains at its start lives on.
+func (s *State) endedWith(inc *Incident) bool {
+	if !inc.facts.hookLost && !inc.facts.table || inc.By == nil || inc.By.Origin == nil {
+		return false
+	}
+	return slices.ContainsFunc(inc.By.Origin.Parents.Value, func(a Ancestor) bool {
+		return isFlannel(a.Comm) && slices.ContainsFunc(s.ended, func(e ended) bool {
+			d := e.at.Sub(inc.Start)
+			return e.pid == a.PID && d >= 0 && d < stopReach
+		})
+	})
 }
 
 // answer is yes, no, or not known.

@@ -5,6 +5,7 @@ package incident
 import (
 	"time"
 
+	"flanwatch/conntrack"
 	"flanwatch/flannel"
 	"flanwatch/watcher/diagnose"
 )
@@ -20,6 +21,8 @@ type Observation struct {
 	Node   *flannel.Node                        // the node's configuration was read
 	Procs  *flannel.Reading[[]diagnose.Process] // Flannel's processes were looked for
 	Links  *flannel.Reading[[]diagnose.Link]    // network interfaces were looked for
+	Table  *flannel.Reading[conntrack.Health]   // the counters of connection tracking were read
+	Flows  *flannel.Reading[conntrack.Survey]   // every connection was looked at
 	Fault  *Fault                               // watching itself is in trouble, or well again
 	Probe  *Probe                               // a connection was tried from inside a pod
 }

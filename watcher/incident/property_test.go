@@ -71,8 +71,10 @@ func (w *world) random(r *rand.Rand) {
 // nonsense hands over what no reader would.
 func (w *world) nonsense(r *rand.Rand) {
 	id := flannel.ChainID{Backend: flannel.Backend(r.IntN(5)), Family: flannel.Family(r.IntN(3)), Name: fmt.Sprint(r.IntN(4))}
-	ch := ChainChange{Chain: id, Created: r.IntN(2) == 0, Deleted: r.IntN(2) == 0, Rules: r.IntN(4) - 1,
-		Added: []RuleAdded{{Handle: r.Uint64N(30), After: r.Uint64N(30), Body: r.Uint64()}}}
+	ch := ChainChange{
+		Chain: id, Created: r.IntN(2) == 0, Deleted: r.IntN(2) == 0, Rules: r.IntN(4) - 1,
+		Added: []RuleAdded{{Handle: r.Uint64N(30), After: r.Uint64N(30), Body: r.Uint64()}},
+	}
 	wild := &flannel.Ruleset{Chains: []flannel.Chain{{ID: id, Present: true, Entries: make([]flannel.Entry, r.IntN(3))}}}
 	wild.Generation = r.Uint32()
 	var none flannel.Reading[[]diagnose.Process]

@@ -165,8 +165,11 @@ func TestHold(t *testing.T) {
 		{"nor does a second one", 500, flannel.Counter{Packets: 2}, Growth{Pending: true}},
 		{"it came back", 600, flannel.Counter{Packets: 113, Bytes: 1100}, Growth{Delta: flannel.Counter{Packets: 3}}},
 		{"bytes alone fall", 700, flannel.Counter{Packets: 113, Bytes: 3}, Growth{Pending: true}},
-		{"still down after a second", 1701, flannel.Counter{Packets: 113, Bytes: 9},
-			Growth{Delta: flannel.Counter{Packets: 113, Bytes: 9}, Reset: true}},
+		{
+			"still down after a second", 1701,
+			flannel.Counter{Packets: 113, Bytes: 9},
+			Growth{Delta: flannel.Counter{Packets: 113, Bytes: 9}, Reset: true},
+		},
 		{"and on from there", 1800, flannel.Counter{Packets: 114, Bytes: 9}, Growth{Delta: flannel.Counter{Packets: 1}}},
 	} {
 		if got := h.Next(c.v, at.Add(time.Duration(c.ms)*time.Millisecond)); got != c.want {

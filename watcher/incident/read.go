@@ -126,8 +126,10 @@ func (s *State) readFailed(b *backend, r *flannel.Reading[flannel.Ruleset], at f
 	}
 	s.facts.Rules[b.name] = flannel.Miss[flannel.Ruleset](r.State, r.Why, r.Source, at)
 	if r.State == flannel.Unreadable && was != flannel.Unreadable {
-		s.note(Event{Time: at, Kind: EventReadFail, Severity: diagnose.Warning,
-			Text: b.name.String() + " cannot be read: " + flannel.Printable(r.Why)})
+		s.note(Event{
+			Time: at, Kind: EventReadFail, Severity: diagnose.Warning,
+			Text: b.name.String() + " cannot be read: " + flannel.Printable(r.Why),
+		})
 	}
 	s.judge(at)
 }

@@ -80,24 +80,31 @@ var (
 
 var lives = []life{
 	{"v0.20.2, SIGKILL and start", nft, 500, 520, []step{
-		{1339.628, "iptables", remove(masq, 6)}, {1356.926, "iptables", remove(fwd, 2)},
-		{1392.193, "iptables-restor", write(masq)}, {1400.256, "iptables-restor", write(fwd)},
+		{1339.628, "iptables", remove(masq, 6)},
+		{1356.926, "iptables", remove(fwd, 2)},
+		{1392.193, "iptables-restor", write(masq)},
+		{1400.256, "iptables-restor", write(fwd)},
 	}, []Kind{KindStartup}, []float64{60.628}, false},
 	{"v0.28.10, SIGKILL and start", nft, 1213, 1230, []step{
-		{2401.671, "iptables", remove(masq, 6)}, {2591.948, "iptables-restor", write(masq)},
-		{2644.195, "iptables", remove(fwd, 2)}, {2672.448, "iptables-restor", write(fwd)},
+		{2401.671, "iptables", remove(masq, 6)},
+		{2591.948, "iptables-restor", write(masq)},
+		{2644.195, "iptables", remove(fwd, 2)},
+		{2672.448, "iptables-restor", write(fwd)},
 	}, []Kind{KindStartup}, []float64{270.777}, false},
 	{"v0.28.10, start without its old settings", nft, 600, 620, []step{
 		{1403.979, "iptables-restor", both(remove(masq, 1), remove(baseOf(masq), 1))},
-		{1418.559, "iptables", remove(masq, 5)}, {1460.728, "iptables-restor", write(masq)},
+		{1418.559, "iptables", remove(masq, 5)},
+		{1460.728, "iptables-restor", write(masq)},
 	}, []Kind{KindStartup}, []float64{56.749}, false},
 	{"v0.26.5, SIGTERM, stopped, start", nft, 2280, 5100, []step{
 		{2263.058, "iptables-restor", both(remove(fwd, 2), remove(baseOf(fwd), 1))},
 		{2274.128, "iptables-restor", both(remove(masq, 6), remove(baseOf(masq), 1))},
-		{5371.637, "iptables-restor", write(fwd)}, {5437.186, "iptables-restor", write(masq)},
+		{5371.637, "iptables-restor", write(fwd)},
+		{5437.186, "iptables-restor", write(masq)},
 	}, []Kind{KindTeardown}, []float64{3174.128}, false},
 	{"v0.26.5 native, SIGTERM, stopped, start", flannel.Nftables, 1300, 4200, []step{
-		{1240.936, "nft", dropTable(nativeTable)}, {4376.375, "nft", makeTable(nativeTable)},
+		{1240.936, "nft", dropTable(nativeTable)},
+		{4376.375, "nft", makeTable(nativeTable)},
 		{4426.493, "nft", func(w *world) {
 			w.fill(flannel.Nftables)
 			*w.rules[flannel.Nftables].Chain(fwdNative) = flannel.Chain{ID: fwdNative}
@@ -108,7 +115,8 @@ var lives = []life{
 		{1397.325, "nft", func(w *world) { w.fill(flannel.Nftables) }},
 	}, nil, nil, false},
 	{"v0.28.10, from iptables to nftables", nft, 300, 320, []step{
-		{744.047, "iptables", remove(masq, 6)}, {799.219, "nft", makeTable(nativeTable)},
+		{744.047, "iptables", remove(masq, 6)},
+		{799.219, "nft", makeTable(nativeTable)},
 		{1137.727, "nft", func(w *world) {
 			w.fill(flannel.Nftables)
 			*w.rules[flannel.Nftables].Chain(fwdNative) = flannel.Chain{ID: fwdNative}
@@ -116,9 +124,12 @@ var lives = []life{
 		{1144.895, "nft", func(w *world) { w.fill(flannel.Nftables) }},
 	}, []Kind{KindResidue}, []float64{393.680}, true},
 	{"v0.28.10, damage repaired by its resync", nft, 0, 0, []step{
-		{600.232, "iptables", remove(masq, 1)}, {3817.262, "iptables-restor", write(masq)},
-		{15244.327, "iptables", remove(masq, 6)}, {19679.761, "iptables-restor", write(masq)},
-		{22832.503, "iptables", remove(baseOf(masq), 1)}, {25614.362, "iptables-restor", write(masq)},
+		{600.232, "iptables", remove(masq, 1)},
+		{3817.262, "iptables-restor", write(masq)},
+		{15244.327, "iptables", remove(masq, 6)},
+		{19679.761, "iptables-restor", write(masq)},
+		{22832.503, "iptables", remove(baseOf(masq), 1)},
+		{25614.362, "iptables-restor", write(masq)},
 		{137001.226, "iptables", both(remove(masq, 6), remove(baseOf(masq), 1))},
 		{137017.892, "iptables", func(w *world) {
 			*w.rules[nft].Chain(masq), *w.rules[nft].Chain(baseOf(masq)) = flannel.Chain{ID: masq}, flannel.Chain{ID: baseOf(masq)}

@@ -19,6 +19,7 @@ type View struct {
 	Findings []diagnose.Finding // worst first
 	Events   []Event            // oldest first
 	Faults   []Fault            // open ones
+	Table    TableView          // connection tracking
 	Probe    *ProbeView         // nil while no connection has been tried
 
 	Incidents []Incident // oldest first; open ones count on with Duration(Now)

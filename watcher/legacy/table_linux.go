@@ -18,10 +18,14 @@ type place struct {
 
 // places are in the order of their IDs. Type and priority are what the kernel registers for these tables.
 var places = []place{
-	{flannel.TableNat, flannel.ChainMasq, flannel.ChainPostrouting, unix.NF_INET_POST_ROUTING,
-		flannel.BaseChain{Type: "nat", Hook: "postrouting", Priority: 100}},
-	{flannel.TableFilter, flannel.ChainFwd, flannel.ChainForward, unix.NF_INET_FORWARD,
-		flannel.BaseChain{Type: "filter", Hook: "forward", Priority: 0}},
+	{
+		flannel.TableNat, flannel.ChainMasq, flannel.ChainPostrouting, unix.NF_INET_POST_ROUTING,
+		flannel.BaseChain{Type: "nat", Hook: "postrouting", Priority: 100},
+	},
+	{
+		flannel.TableFilter, flannel.ChainFwd, flannel.ChainForward, unix.NF_INET_FORWARD,
+		flannel.BaseChain{Type: "filter", Hook: "forward", Priority: 0},
+	},
 }
 
 var (
