@@ -43,6 +43,7 @@ func record(ctx context.Context, o *options, out io.Writer) error {
 	if o.unkept {
 		return exit(ExitUsage, errors.New("record without a journal records nothing"))
 	}
+	watcher.SpareProcessors()
 	w, err := watcher.Open(o.watcher())
 	if err != nil {
 		return exit(ExitUnreadable, err)

@@ -40,6 +40,7 @@ func watch(ctx context.Context, o *options, std Streams, screen ui.Options) erro
 	if o.output == "json" {
 		return exit(ExitUsage, errors.New("watch has no JSON output; use check -o json"))
 	}
+	watcher.SpareProcessors()
 	w, err := watcher.Open(o.watcher())
 	if err != nil {
 		return exit(ExitUnreadable, err)
