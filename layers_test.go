@@ -25,7 +25,7 @@ var allowed = map[string][]string{
 	"watcher/legacy":   {"flannel", "flannel/wire", "conntrack", "watcher/diagnose", "watcher/incident"},
 	"watcher/proc":     {"flannel", "conntrack", "watcher/diagnose", "watcher/incident"},
 	"watcher/host":     {"flannel", "conntrack", "watcher/diagnose", "watcher/incident"},
-	"watcher/probe":    {"flannel", "conntrack", "watcher/diagnose", "watcher/incident"},
+	"watcher/probe":    {},
 	"watcher": {
 		"flannel", "conntrack", "conntrack/ctnl", "watcher/diagnose", "watcher/incident", "watcher/journal",
 		"watcher/nft", "watcher/legacy", "watcher/proc", "watcher/host", "watcher/probe",

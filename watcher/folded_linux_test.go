@@ -40,7 +40,7 @@ func watchFolded(t *testing.T, o watcher.Options) *folded {
 		}
 		return known == len(flannel.Backends)
 	})
-	time.Sleep(200 * time.Millisecond) // until it listens
+	time.Sleep(time.Second) // until it listens, also on a busy machine
 	return f
 }
 

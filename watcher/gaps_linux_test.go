@@ -318,7 +318,7 @@ func tolerance() limits {
 	if full() {
 		return limits{3 * time.Millisecond, 500 * time.Microsecond}
 	}
-	return limits{20 * time.Millisecond, 2 * time.Millisecond}
+	return limits{150 * time.Millisecond, 3 * time.Millisecond}
 }
 
 // outside gives how far the window of an incident is from what is possible, and complains if that is too much. A change

@@ -277,7 +277,7 @@ func (r restart) judge(t *testing.T, f *folded, made map[int]span) {
 		limit = 30 * time.Millisecond // programs take their time
 	}
 	if !full() {
-		limit *= 4
+		limit = tolerance().each
 	}
 	if outside > limit {
 		t.Errorf("window off by %v", outside)

@@ -30,9 +30,9 @@ type Watcher struct {
 	host     *hostFacts
 	events   *nft.Events // set by the goroutine that listens; nobody else touches it before that has ended
 	root     string
+	probe    *ProbeOptions
 
 	connections *connections
-	probe       *ProbeOptions
 	// wakeLegacy is set by the goroutine that watches the legacy tables; others only wake it.
 	wakeLegacy atomic.Pointer[legacy.Events]
 	gone       bool   // the namespace was reported as gone
@@ -166,10 +166,10 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 			w.commits(c, commits, sink)
 		case n := <-tables:
 			w.legacyNews(n, sink)
-		case b := <-w.connections.births:
-			w.connections.ages.Born(&b.flow, b.at)
 		case p := <-probes:
 			w.probed(p, *w.probe, sink)
+		case b := <-w.connections.births:
+			w.connections.ages.Born(&b.flow, b.at)
 		case <-w.kick:
 			nextNft = time.Now()
 		case <-timer.C:

@@ -15,6 +15,7 @@ import (
 
 func TestMain(m *testing.M) {
 	replayPart()
+	watcher.SpareProcessors()
 	labtest.Main(m)
 }
 
@@ -108,7 +109,7 @@ func TestAFlushIsReadAtOnceWithTheProgramThatDidIt(t *testing.T) {
 	o.Interval = time.Minute // so that only the announcement can have led to the reading
 	_, r := start(t, o)
 	r.find(t, "one rule", rulesIn(flannel.IptablesNft, 1))
-	time.Sleep(100 * time.Millisecond) // until it listens
+	time.Sleep(time.Second) // until it listens
 	n.Must("iptables-nft -t nat -F FLANNEL-POSTRTG")
 	read := r.find(t, "no rule", rulesIn(flannel.IptablesNft, 0))
 	commit := r.find(t, "the commit", func(o incident.Observation) bool { return o.Commit != nil && len(o.Commit.Changes) > 0 })

@@ -13,6 +13,7 @@ import (
 
 func newCheck(o *options, std Streams) *cobra.Command {
 	var schema, flows bool
+	var probe probeFlags
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Look once and say what is wrong",
@@ -21,15 +22,19 @@ func newCheck(o *options, std Streams) *cobra.Command {
 Exit code: 0 healthy, 1 a finding of severity warning or critical, 2 usage, 3 something the verdict needs could not be read.`,
 		Example: "  flanwatch check\n  flanwatch check -o json",
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if schema {
 				_, err := std.Out.Write(assets.CheckSchema)
+				return err
+			}
+			if o.probe, err = probe.options(); err != nil {
 				return err
 			}
 			return check(cmd.Context(), o, flows, std.Out)
 		},
 	}
 	cmd.Flags().BoolVar(&schema, "schema", false, "print the JSON Schema of the JSON output and exit")
+	probe.register(cmd.Flags())
 	cmd.Flags().BoolVar(&flows, "flows", false, "look at every connection too, which takes a moment on a node with many")
 	return cmd
 }

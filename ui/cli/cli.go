@@ -92,6 +92,7 @@ Watching disturbs nothing. Without a command it watches; "flanwatch demo" shows 
 	root.AddCommand(newFlows(o, std), newUnstick(o, std))
 	root.AddCommand(newRecord(o, std), newReplay(o, std), newExport(o, std))
 	o.register(root.PersistentFlags())
+	root.Flags().AddFlagSet(watch.Flags())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit(ExitUsage, err) })
 	root.AddCommand(watch, newCheck(o, std), newDemo(o, std),
 		newReapply(o, std), newPurge(o, std), newUndo(o, std), newHistory(o, std), newRescue(std))

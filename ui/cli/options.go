@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"flanwatch/watcher"
 )
 
 // Bounds of --interval: below, reading costs more than it tells; above, a sparkline means nothing.
@@ -30,6 +32,7 @@ type options struct {
 	subnets  prefixes
 	ascii    bool
 	theme    theme
+	probe    *watcher.ProbeOptions // of the commands that take them, nil for none
 }
 
 // stateDirectory is where flanwatch keeps what must survive it; systemd says where.

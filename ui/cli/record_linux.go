@@ -20,14 +20,22 @@ import (
 )
 
 func newRecord(o *options, std Streams) *cobra.Command {
-	return &cobra.Command{
+	var probe probeFlags
+	cmd := &cobra.Command{
 		Use:   "record",
 		Short: "Record without a screen",
 		Long: `record watches as "watch" does, without a screen: it writes the journal, and prints one line for each
 incident at once, when it begins and when it ends. It is meant to run as a service.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return record(cmd.Context(), o, std.Out) },
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if o.probe, err = probe.options(); err != nil {
+				return err
+			}
+			return record(cmd.Context(), o, std.Out)
+		},
 	}
+	probe.register(cmd.Flags())
+	return cmd
 }
 
 // record watches and writes the journal until a signal comes.
@@ -35,6 +43,7 @@ func record(ctx context.Context, o *options, out io.Writer) error {
 	if o.unkept {
 		return exit(ExitUsage, errors.New("record without a journal records nothing"))
 	}
+	watcher.SpareProcessors()
 	w, err := watcher.Open(o.watcher())
 	if err != nil {
 		return exit(ExitUnreadable, err)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"flanwatch/flannel"
@@ -22,6 +23,7 @@ type report struct {
 	Conntrack  conntrackReport    `json:"conntrack"`
 	Findings   []diagnose.Finding `json:"findings"`
 	Unreadable []unreadable       `json:"unreadable"`
+	Probe      *probeReport       `json:"probe,omitempty"` // absent unless one was asked for and could be tried
 }
 
 type nodeReport struct {
@@ -60,6 +62,9 @@ func newReport(v *incident.View) report {
 	}
 	if r.Findings == nil {
 		r.Findings = []diagnose.Finding{}
+	}
+	if r.Probe = newProbeReport(v.Probe); r.Probe != nil && !r.Probe.OK {
+		r.Findings = append(slices.Clip(r.Findings), r.Probe.finding())
 	}
 	for _, c := range v.Chains {
 		r.Chains = append(r.Chains, newChainReport(c))

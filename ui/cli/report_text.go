@@ -15,6 +15,9 @@ import (
 func (r report) writeText(w io.Writer) error {
 	var b strings.Builder
 	r.textHead(&b)
+	if r.Probe != nil {
+		b.WriteString(r.Probe.text() + "\n")
+	}
 	r.textFindings(&b)
 	for i := range r.Chains {
 		r.Chains[i].text(&b)

@@ -19,14 +19,20 @@ import (
 )
 
 func newWatch(o *options, std Streams) *cobra.Command {
-	return &cobra.Command{
+	var probe probeFlags
+	cmd := &cobra.Command{
 		Use:   "watch",
 		Short: "Show Flannel's chains live (the default command)",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if o.probe, err = probe.options(); err != nil {
+				return err
+			}
 			return watch(cmd.Context(), o, std, ui.Options{})
 		},
 	}
+	probe.register(cmd.Flags())
+	return cmd
 }
 
 // watch opens a watcher and shows what it sees, on a screen or as lines.
@@ -34,6 +40,7 @@ func watch(ctx context.Context, o *options, std Streams, screen ui.Options) erro
 	if o.output == "json" {
 		return exit(ExitUsage, errors.New("watch has no JSON output; use check -o json"))
 	}
+	watcher.SpareProcessors()
 	w, err := watcher.Open(o.watcher())
 	if err != nil {
 		return exit(ExitUnreadable, err)
@@ -76,7 +83,7 @@ func watch(ctx context.Context, o *options, std Streams, screen ui.Options) erro
 func (o *options) watcher() watcher.Options {
 	return watcher.Options{
 		NetNS: o.netns, Root: o.root, State: o.state, Interval: time.Duration(o.interval),
-		Networks: o.networks, Subnets: o.subnets,
+		Networks: o.networks, Subnets: o.subnets, Probe: o.probe,
 	}
 }
 
@@ -141,6 +148,10 @@ func lookWith(ctx context.Context, w *watcher.Watcher, o *options, flows bool) (
 	}
 	if flows {
 		w.Survey(view.Table.Masquerade, state.Apply)
+		view = state.View(w.Now())
+	}
+	if o.probe != nil {
+		w.ProbeOnce(*o.probe, state.Apply)
 		view = state.View(w.Now())
 	}
 	return view, nil

@@ -90,13 +90,18 @@ func (e *Encoder) Append(dst []byte, o *incident.Observation) (_ []byte, importa
 	case o.Table != nil:
 		dst, err = e.appendTable(dst, o)
 	default:
-		important = o.Commit == nil || isNews(o.Commit)
+		important = !isRoutine(o)
 		dst, err = e.appendFact(dst, o)
 	}
 	if err != nil {
 		return dst[:n], false, err
 	}
 	return dst, important, nil
+}
+
+// isRoutine tells whether an observation of its kind comes all the time.
+func isRoutine(o *incident.Observation) bool {
+	return o.Commit != nil && !isNews(o.Commit) || o.Probe != nil && o.Probe.Why == ""
 }
 
 // isNews tells whether a commit touched anything that Flannel uses, or may have.
