@@ -301,7 +301,9 @@ func (g *generator) match() string {
 }
 
 // rejects tells where the kernel lets a rule answer.
-func (g *generator) rejects() bool { return g.hook == "input" || g.hook == "forward" || g.hook == "output" }
+func (g *generator) rejects() bool {
+	return g.hook == "input" || g.hook == "forward" || g.hook == "output"
+}
 
 func (g *generator) address() string {
 	if g.family == flannel.IPv6 {
