@@ -21,6 +21,10 @@ test: packages ## run all tests with the race detector
 	go test -race -timeout 30m ./...
 	@for m in $(NESTED); do echo "tests of $$m"; (cd $$m && go test -race ./...) || exit 1; done
 
+.PHONY: evaluate
+evaluate: packages ## hold the verdicts of 2,000 generated rule sets against what receivers see (as root)
+	FLANWATCH_EVALUATE_SEEDS=2000 go test -timeout 60m -run TestVerdictsAreWhatReceiversSee -v ./flannel/path
+
 .PHONY: lint
 lint: ## vet, gofumpt, staticcheck, govulncheck
 	@sh scripts/lint.sh

@@ -300,6 +300,11 @@ func (g *generator) match() string {
 	}
 }
 
+// rejects tells where the kernel lets a rule answer.
+func (g *generator) rejects() bool {
+	return g.hook == "input" || g.hook == "forward" || g.hook == "output"
+}
+
 func (g *generator) address() string {
 	if g.family == flannel.IPv6 {
 		return pick(g, "2001:db8::99", "fd00:244:0:3::2", "fd00:244:0:1::2", "2001:db8::10")
@@ -326,7 +331,7 @@ func (g *generator) target(base string, level int) string {
 			return "-j RETURN"
 		case n == 4 && g.table != "nat" && g.chance(15):
 			return "-j DROP"
-		case n == 4 && g.table == "filter" && g.chance(25):
+		case n == 4 && g.table == "filter" && g.rejects() && g.chance(25):
 			return "-j REJECT --reject-with " + map[flannel.Family]string{
 				flannel.IPv4: "icmp-port-unreachable", flannel.IPv6: "icmp6-port-unreachable",
 			}[g.family]

