@@ -25,9 +25,10 @@ var allowed = map[string][]string{
 	"watcher/legacy":   {"flannel", "conntrack", "watcher/diagnose", "watcher/incident"},
 	"watcher/proc":     {"flannel", "conntrack", "watcher/diagnose", "watcher/incident"},
 	"watcher/host":     {"flannel", "conntrack", "watcher/diagnose", "watcher/incident"},
+	"watcher/probe":    {"flannel", "conntrack", "watcher/diagnose", "watcher/incident"},
 	"watcher": {
 		"flannel", "conntrack", "conntrack/ctnl", "watcher/diagnose", "watcher/incident", "watcher/journal",
-		"watcher/nft", "watcher/legacy", "watcher/proc", "watcher/host",
+		"watcher/nft", "watcher/legacy", "watcher/proc", "watcher/host", "watcher/probe",
 	},
 	"watcher/lab":         {"flannel", "flannel/wire", "assets"},
 	"watcher/lab/labtest": {"flannel", "watcher/lab"},

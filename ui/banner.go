@@ -2,6 +2,7 @@ package ui
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,9 +45,7 @@ func (s *screen) banner() string {
 	}
 	l.put(text, cut(h.text, end-l.w))
 	// What is left over goes to whom it may help, in this order, and never in part.
-	if h.who != "" && l.w+len(" · ")+width(h.by+h.who) <= end {
-		l.put(roleDim, " · "+h.by).put(roleWho, h.who)
-	}
+	s.putCulprit(l, h, end)
 	if h.key != "" && l.w+2+width(h.key) <= end {
 		end -= width(h.key) + 2
 	} else {
@@ -61,6 +60,17 @@ func (s *screen) banner() string {
 	return l.full()
 }
 
+// putCulprit names who did it, as fully as there is room for.
+func (s *screen) putCulprit(l *line, h headline, end int) {
+	program, _, _ := strings.Cut(h.who, " ← ")
+	for _, form := range [][2]string{{h.by, h.who}, {h.by, program}, {"", program}} {
+		if h.who != "" && l.w+width(" · ")+width(form[0]+form[1]) <= end {
+			l.put(roleDim, " · "+form[0]).put(roleWho, form[1])
+			return
+		}
+	}
+}
+
 func (s *screen) headline() headline {
 	v := s.view
 	switch {
@@ -69,8 +79,10 @@ func (s *screen) headline() headline {
 	case v == nil:
 		return headline{sign: signBad, word: "NO READING", role: roleBad, alert: true, text: "nothing was read for " + seconds1(s.old)}
 	case s.stale():
-		return headline{sign: signBad, word: "STALE", role: roleBad, alert: true,
-			text: fmt.Sprintf("no reading for %s; what is shown was true at %s", seconds1(s.old), s.clock(v.Now.Wall))}
+		return headline{
+			sign: signBad, word: "STALE", role: roleBad, alert: true,
+			text: fmt.Sprintf("no reading for %s; what is shown was true at %s", seconds1(s.old), s.clock(v.Now.Wall)),
+		}
 	}
 	f := worst(v.Findings)
 	trouble := s.trouble()
@@ -180,9 +192,14 @@ func (s *screen) culprit(id flannel.ChainID, since flannel.Time) (by, who string
 			continue
 		}
 		if d := e.Time.Sub(since); d > time.Second || d < -time.Second || e.Who == nil {
-			return "", ""
+			break
 		}
 		return verb, whoText(e.Who)
+	}
+	for _, n := range s.view.Incidents {
+		if n.Open && n.By != nil && slices.ContainsFunc(n.Spells, func(p incident.Spell) bool { return p.Open && p.Chain == id }) {
+			return "begun by ", whoText(n.By)
+		}
 	}
 	return "", ""
 }
@@ -192,7 +209,7 @@ func (s *screen) helpfulKey(id flannel.ChainID) string {
 	if c := s.current(); c == nil || c.ID != id || s.page != pageDashboard || s.focus != panelChains {
 		return ""
 	}
-	return "↵ rules"
+	return "enter rules"
 }
 
 // calm is the line of a node where nothing asks for anybody.
@@ -206,27 +223,48 @@ func (s *screen) calm() headline {
 	}
 	switch v.Flannel.State {
 	case diagnose.FlannelStarting:
-		return headline{sign: signNone, word: "STARTING", role: roleKey,
-			text: fmt.Sprintf("flanneld has just started; %d of %d chains are as it wants them", good, len(v.Chains))}
+		return headline{
+			sign: signNone, word: "STARTING", role: roleKey,
+			text: fmt.Sprintf("flanneld has just started; %d of %d chains are as it wants them", good, len(v.Chains)),
+		}
 	case diagnose.FlannelUnknown:
-		return headline{sign: signUnknown, word: "UNSURE", role: roleWarn,
-			text: "cannot tell whether Flannel runs here: " + clean(strings.Join(v.Flannel.Evidence, "; "))}
+		return headline{
+			sign: signUnknown, word: "UNSURE", role: roleWarn,
+			text: "cannot tell whether Flannel runs here: " + clean(strings.Join(v.Flannel.Evidence, "; ")),
+		}
 	}
 	if good < len(v.Chains) {
-		return headline{sign: signNone, word: "NOTED", role: roleKey,
-			text: fmt.Sprintf("%d of %d chains are as Flannel wants them; nothing here needs anybody", good, len(v.Chains))}
+		return headline{
+			sign: signNone, word: "NOTED", role: roleKey,
+			text: fmt.Sprintf("%d of %d chains are as Flannel wants them; nothing here needs anybody", good, len(v.Chains)),
+		}
 	}
 	h := headline{sign: signGood, word: "OK", role: roleGood, text: fmt.Sprintf("%d chains as Flannel wants them", good)}
 	if good == 1 {
 		h.text = "1 chain as Flannel wants it"
 	}
-	if e := lastChange(v.Events); e != nil {
-		h.text += " · last change " + strings.TrimSpace(moment(e.Time.Wall, v.Now.Wall, s.loc))
+	if n := lastIncident(v); n != nil {
+		h.text += fmt.Sprintf(" · last incident %s: %s, %s", dayTime(n.Start.Wall, v.Now.Wall, s.loc), n.Kind, span(n.Duration(v.Now)))
+		if n.By != nil {
+			h.text += ", by " + whoText(n.By)
+		}
+	} else if e := lastChange(v.Events); e != nil {
+		h.text += " · last change " + dayTime(e.Time.Wall, v.Now.Wall, s.loc)
 		if e.Who != nil {
 			h.text += " by " + whoText(e.Who)
 		}
 	}
 	return h
+}
+
+// lastIncident is the newest one that is over, if it is not long ago.
+func lastIncident(v *incident.View) *incident.Incident {
+	for i := len(v.Incidents) - 1; i >= 0; i-- {
+		if n := &v.Incidents[i]; !n.Open && v.Now.Sub(n.Start) < time.Hour {
+			return n
+		}
+	}
+	return nil
 }
 
 func lastChange(events []incident.Event) *incident.Event {

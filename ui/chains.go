@@ -149,17 +149,22 @@ func matches(c *incident.ChainView, words []string) bool {
 // chainColumns says which columns fit. Columns go in a fixed order when there is less room: the total, the bits, then the
 // graph, then the hook.
 type chainColumns struct {
-	backend, table, name    int
-	hook, bits, total, tick bool
-	graph                   int // columns of the sparkline
+	backend, table, name int
+	hook, bits, total    bool
+	graph                int // columns of the sparkline
 }
 
 // stateWidth is the column of the state, with a space before the border.
 const stateWidth = 11
 
-// perTick is the time of one column of a sparkline. The same on every width, so that a bar means the same everywhere, and
-// long enough that a row changes one column a second and not all of them.
-const perTick = 3
+// perTick is the time of one column of a sparkline, in seconds: a minute in twenty columns, five in sixty. A bar lasts, so
+// that a second changes one column of a row and not all of them.
+func perTick(columns int) int {
+	if columns > 20 {
+		return 5
+	}
+	return 3
+}
 
 func (s *screen) chainColumns(rows []chainRow) chainColumns {
 	c := chainColumns{table: 6, name: 11, hook: true, bits: true, total: true}
@@ -172,7 +177,7 @@ func (s *screen) chainColumns(rows []chainRow) chainColumns {
 	}
 	room := func() int {
 		fixed := 2 + c.backend + 4 + c.table + 1 + c.name + 1 + 5 + 2 + 8 + 1 + stateWidth
-		return s.inner() - fixed - on(c.hook, 7) - on(c.bits, 6) - on(c.total, 8) - 2
+		return s.inner() - fixed - on(c.hook, 6) - on(c.bits, 6) - on(c.total, 8) - 2
 	}
 	if room() < 20 {
 		c.total = false
@@ -245,7 +250,7 @@ func (s *screen) chainHead(c chainColumns) string {
 	}
 	l.put(roleDim, "FAM "+left("TABLE", c.table+1)+left("CHAIN", c.name+1)+"RULES")
 	if c.hook {
-		l.put(roleDim, right("HOOK", 7))
+		l.put(roleDim, right("HOOK", 6))
 	}
 	l.put(roleDim, right("RATE", 10))
 	if c.bits {
@@ -255,9 +260,9 @@ func (s *screen) chainHead(c chainColumns) string {
 		l.put(roleDim, right("TOTAL", 8))
 	}
 	if c.graph > 0 {
-		l.gap(2).put(roleDim, left("LAST "+period(seconds(c.graph*perTick)), c.graph))
+		l.gap(2).put(roleDim, left("LAST "+period(seconds(c.graph*perTick(c.graph))), c.graph))
 	}
-	return l.to(s.inner()-stateWidth).put(roleDim, "STATE").full()
+	return l.to(s.stateColumn(l.w)).put(roleDim, "STATE").full()
 }
 
 func (s *screen) chainLine(r chainRow, c chainColumns, selected bool) string {
@@ -280,7 +285,7 @@ func (s *screen) chainLine(r chainRow, c chainColumns, selected bool) string {
 	}
 	l.put(found, right(foundOf(r.ChainView), 5))
 	if c.hook {
-		l.put(hookRole(r), right(hookText(r.ChainView), 7))
+		l.put(hookRole(r), right(hookText(r.ChainView), 6))
 	}
 	l.gap(2).pieces(rateCell(r.ChainView)...)
 	if c.bits {
@@ -290,10 +295,15 @@ func (s *screen) chainLine(r chainRow, c chainColumns, selected bool) string {
 		l.put(roleText, right(totalCell(r.ChainView), 8))
 	}
 	if c.graph > 0 {
-		l.gap(2).pieces(s.graph(r.ChainView, c.graph))
+		end := l.w + 2 + c.graph
+		l.gap(2).pieces(s.graph(r.ChainView, c.graph)).to(end)
 	}
-	return l.to(s.inner()-stateWidth).put(gradeRoles[r.grade], gradeSigns[r.grade]+" "+stateWord(r.State)).full()
+	return l.to(s.stateColumn(l.w)).put(gradeRoles[r.grade], gradeSigns[r.grade]+" "+stateWord(r.State)).full()
 }
+
+// stateColumn is where the state stands when a row has used so many columns: at the border, or near the graph where the
+// border is far away.
+func (s *screen) stateColumn(used int) int { return min(s.inner()-stateWidth, used+4) }
 
 func foundOf(c *incident.ChainView) string {
 	if c.State == flannel.ChainUnreadable {
@@ -355,7 +365,8 @@ func (s *screen) graph(c *incident.ChainView, n int) piece {
 	if !c.Counted {
 		return piece{roleDim, "no counters"}
 	}
-	end := (s.view.Bucket/perTick+1)*perTick - 1
-	unwatched := n - int(end/perTick) - 1
-	return piece{roleGraph, sparkline(c.History.Window(end, n, perTick), unwatched, s.ascii)}
+	tick := int64(perTick(n))
+	end := (s.view.Bucket/tick+1)*tick - 1
+	unwatched := n - int(end/tick) - 1
+	return piece{roleGraph, sparkline(c.History.Window(end, n, int(tick)), unwatched, s.ascii)}
 }

@@ -30,12 +30,7 @@ func sparkline(values []float64, from int, ascii bool) string {
 	if ascii {
 		heights, gap = asciiTicks, '?'
 	}
-	top := 0.0
-	for _, v := range values {
-		if v > top {
-			top = v
-		}
-	}
+	top := scaleOf(values)
 	var b strings.Builder
 	for i, v := range values {
 		switch {
@@ -51,6 +46,27 @@ func sparkline(values []float64, from int, ascii bool) string {
 		}
 	}
 	return b.String()
+}
+
+// scaleOf gives a round number that no value exceeds, 0 if none is above 0. Round ones change seldom, so that the bars
+// stand still while only the newest value varies.
+func scaleOf(values []float64) float64 {
+	top := 0.0
+	for _, v := range values {
+		if v > top { // false for NaN
+			top = v
+		}
+	}
+	if top == 0 {
+		return 0
+	}
+	unit := math.Pow(10, math.Floor(math.Log10(top)))
+	for _, step := range []float64{1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8} {
+		if top <= step*unit {
+			return step * unit
+		}
+	}
+	return 10 * unit
 }
 
 // asciiOf says what stands for a glyph where a terminal has nothing but ASCII. Each takes one column, like the original.

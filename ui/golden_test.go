@@ -103,13 +103,14 @@ func TestEveryLineFitsAtEverySize(t *testing.T) {
 		if sc.set != nil {
 			sc.set(m)
 		}
-		for _, p := range []panel{panelChains, panelRules, panelTimeline} {
-			m.focus = p
-			for w := 20; w <= 300; w += 7 {
-				for h := 5; h <= 100; h += 5 {
-					checkFit(t, sc.name, m.at(w, h), w, h)
-				}
+		for w := 20; w <= 300; w += 28 {
+			for h := 5; h <= 100; h += 5 {
+				m.focus = panel(w+h) % panels
+				checkFit(t, sc.name, m.at(w, h), w, h)
 			}
+		}
+		for _, size := range [][2]int{{59, 15}, {60, 14}, {60, 15}, {61, 16}, {79, 24}, {80, 29}, {80, 30}, {99, 30}, {110, 31}, {1, 1}} {
+			checkFit(t, sc.name, m.at(size[0], size[1]), size[0], size[1])
 		}
 	}
 }

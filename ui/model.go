@@ -30,8 +30,7 @@ type model struct {
 	picture  string
 	drawn    time.Time
 	dirty    bool
-	draws    int // pictures made, for tests
-	ticking  bool
+	draws    int    // pictures made, for tests
 	lastKept string // the picture that Q leaves behind
 }
 
@@ -39,7 +38,7 @@ func newModel(ctx context.Context, o Options) *model {
 	m := &model{opt: o, ctx: ctx, theme: o.Theme, dark: true, profile: o.profile(), dirty: true}
 	m.screen = screen{
 		mode: o.Mode, detail: o.Detail, readOnly: o.ReadOnly, ascii: o.ASCII, loc: o.Location,
-		zoom: startZoom,
+		zoom: autoZoom,
 	}
 	if o.SetInterval != nil {
 		m.interval = o.Interval
@@ -53,7 +52,15 @@ type tickMsg struct{}
 
 // Init waits for the first view, asks the terminal for its background and starts the clock.
 func (m *model) Init() tea.Cmd {
-	return tea.Batch(m.opt.Mailbox.wait(m.ctx), tea.RequestBackgroundColor, m.tick(time.Second))
+	return tea.Batch(m.opt.Mailbox.wait(m.ctx), m.askBackground(), m.tick(rest))
+}
+
+// askBackground asks the terminal how bright it is, where the theme depends on it.
+func (m *model) askBackground() tea.Cmd {
+	if m.theme != ThemeAuto {
+		return nil
+	}
+	return tea.RequestBackgroundColor
 }
 
 func (m *model) tick(d time.Duration) tea.Cmd {
@@ -132,7 +139,7 @@ func (m *model) receive(v *incident.View) {
 	m.chains.follow(idsOf(m.visible()))
 	m.event.follow(keysOf(m.newestFirst()))
 	// A tenth of grace: views at the same pace as pictures must not miss theirs by a hair.
-	if before == nil || happened(before, v) || m.arrived.Sub(m.drawn) >= rest-rest/10 {
+	if before == nil || m.opt.Player != nil || happened(before, v) || m.arrived.Sub(m.drawn) >= rest-rest/10 {
 		m.dirty = true
 	}
 }

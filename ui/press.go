@@ -25,6 +25,9 @@ func (m *model) press(msg tea.KeyPressMsg) tea.Cmd {
 	if m.typing && m.edit(key, msg.Text) {
 		return nil
 	}
+	if m.opt.Player != nil && play(m.opt.Player, key) {
+		return nil
+	}
 	act, ok := actionOf(key)
 	if !ok {
 		return nil
@@ -47,6 +50,11 @@ func (m *model) press(msg tea.KeyPressMsg) tea.Cmd {
 		return m.copy()
 	case actExport:
 		m.say(m.saved("screen", ansi.Strip(m.draw())+"\n"))
+	case actTheme:
+		m.theme = Themes[(slices.Index(Themes, m.theme)+1)%len(Themes)]
+		m.paint()
+		m.say("theme " + string(m.theme))
+		return m.askBackground()
 	case actPanels:
 		m.toggle(panel(key[0] - '1'))
 	}
@@ -127,7 +135,7 @@ func (m *model) pageSize() int {
 	case m.page != pageDashboard:
 		return l.body - 2
 	case m.focus == panelTimeline:
-		return l.rows[panelTimeline] - l.lanes
+		return l.events()
 	}
 	return l.rows[m.focus] - 1
 }
@@ -157,13 +165,9 @@ func (m *model) choose(a action) bool {
 	case actSlower, actFaster:
 		m.pace(a == actSlower)
 	case actZoomIn:
-		m.zoom = max(m.zoom-1, 0)
+		m.zoom = max(m.zoomLevel()-1, 0)
 	case actZoomOut:
-		m.zoom = min(m.zoom+1, len(zooms)-1)
-	case actTheme:
-		m.theme = Themes[(slices.Index(Themes, m.theme)+1)%len(Themes)]
-		m.paint()
-		m.say("theme " + string(m.theme))
+		m.zoom = min(m.zoomLevel()+1, len(zooms)-1)
 	default:
 		return false
 	}

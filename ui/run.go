@@ -27,6 +27,8 @@ type Options struct {
 	// Status gives one line about what is being recorded and where. It is called for each picture and must not wait.
 	Status   func() string
 	ReadOnly bool
+	// Player is asked to move within a recording, nil where there is none.
+	Player Player
 
 	Theme    Theme          // auto by default
 	ASCII    bool           // draw with ASCII alone

@@ -68,7 +68,7 @@ type screen struct {
 	typing  bool // the filter has the keys
 	order   order
 	reverse bool
-	zoom    int // index into zooms
+	zoom    int // index into zooms, or autoZoom
 	flash   string
 }
 

@@ -168,10 +168,39 @@ func emptied() *incident.View {
 		&incident.Who{PID: 2981, Comm: "kube-proxy"})
 	four := s.change(flannel.IptablesNft, flannel.IPv4, "FLANNEL-POSTRTG")
 	s.empty(four, flushed)
-	s.Findings = slices.Insert(s.Findings, 0, diagnose.Finding{ID: "chain-empty", Severity: diagnose.Critical, Object: four.ID.String(),
-		Summary: "the masquerade chain is empty", Chain: four.ID, Since: at(flushed)})
-	s.event(flushed, incident.EventEmptied, diagnose.Critical, four, "emptied, −6 rules", &incident.Who{PID: 48213, Comm: "iptables"})
+	s.Findings = slices.Insert(s.Findings, 0, diagnose.Finding{
+		ID: "chain-empty", Severity: diagnose.Critical, Object: four.ID.String(),
+		Summary: "the masquerade chain is empty", Chain: four.ID, Since: at(flushed),
+	})
+	s.event(flushed, incident.EventEmptied, diagnose.Critical, four, "emptied, −6 rules", &incident.Who{PID: 48213, Comm: "iptables", Origin: &incident.Origin{
+		Cmdline: incident.Fact[[]string]{Value: []string{"iptables", "-w", "-t", "nat", "-F", "FLANNEL-POSTRTG"}, Certainty: incident.Exact, How: "read 3 ms after exec"},
+		Parents: incident.Fact[[]incident.Ancestor]{Value: []incident.Ancestor{{PID: 47990, Comm: "bash"}, {PID: 812, Comm: "sshd"}}, Certainty: incident.Exact, How: "read 3 ms after exec"},
+	}})
 	return &s.View
+}
+
+// recovered is the story a few seconds later: flanneld has put the rules back.
+func recovered() *incident.View {
+	v := healthy()
+	end := flushed.Add(4886 * time.Millisecond)
+	id := flannel.MasqChain(flannel.IptablesNft, flannel.IPv4)
+	who := &incident.Who{PID: 48213, Comm: "iptables"}
+	v.Now = at(end.Add(3 * time.Second))
+	v.Bucket = int64(v.Now.Sub(v.Started) / incident.Step)
+	v.Incidents = []incident.Incident{{
+		Number: 1, Kind: incident.KindFlushed, Severity: diagnose.Critical, Start: at(flushed), End: at(end), Complete: true, By: who,
+		Spells: []incident.Spell{{Chain: id, State: flannel.ChainEmpty, From: at(flushed), To: at(end), Lost: 6}},
+	}}
+	c := &v.Chains[0]
+	c.Since = at(end)
+	c.Lane = append(c.Lane, incident.Span{From: at(flushed), State: flannel.ChainEmpty}, incident.Span{From: at(end), State: flannel.ChainOK})
+	v.Events = append(v.Events,
+		incident.Event{Time: at(flushed), Kind: incident.EventEmptied, Severity: diagnose.Critical, Chain: id, Text: id.Short() + " emptied, −6 rules", Who: who},
+		incident.Event{
+			Time: at(end), Kind: incident.EventRefilled, Severity: diagnose.Info, Chain: id, Text: id.Short() + " refilled, +6 rules",
+			Who: &incident.Who{PID: 48290, Comm: "iptables-restor"},
+		})
+	return v
 }
 
 // damaged shows every way in which a rule can differ.
@@ -256,8 +285,10 @@ func readerFailing() *incident.View {
 			c.Rules[j].Rate = incident.Rate{}
 		}
 	}
-	v.Events = append(v.Events, incident.Event{Time: at(flushed), Kind: incident.EventReadFail, Severity: diagnose.Warning,
-		Text: "iptables-nft cannot be read: netlink receive: no buffer space available"})
+	v.Events = append(v.Events, incident.Event{
+		Time: at(flushed), Kind: incident.EventReadFail, Severity: diagnose.Warning,
+		Text: "iptables-nft cannot be read: netlink receive: no buffer space available",
+	})
 	return v
 }
 
@@ -295,6 +326,7 @@ type scene struct {
 var scenes = []scene{
 	{"healthy", healthy, nil},
 	{"emptied", emptied, nil},
+	{"recovered", recovered, nil},
 	{"damaged", damaged, nil},
 	{"side-by-side", sideBySide, nil},
 	{"native", native, nil},

@@ -2,7 +2,6 @@ package ui
 
 import (
 	"fmt"
-	"image/color"
 	"strings"
 
 	"github.com/charmbracelet/colorprofile"
@@ -52,9 +51,11 @@ const (
 // Themes lists every theme.
 var Themes = []Theme{ThemeAuto, ThemeDark, ThemeLight, ThemeMono}
 
-// ink is one role in full colour and on a terminal of sixteen colours.
+// ink is one role in full colour, among 256 colours and among sixteen. Each is chosen by eye: the nearest of few colours
+// is often one of another hue.
 type ink struct {
 	rgb  uint32 // 0xrrggbb
+	cube uint8  // 16–255
 	base int    // 0–15, or -1 for the terminal's own colour
 	bold bool
 	dim  bool // where there is no colour
@@ -65,31 +66,31 @@ const own = -1
 var darkInks = [roles]ink{
 	roleText:   {base: own},
 	roleStrong: {base: own, bold: true},
-	roleDim:    {rgb: 0x8b93a1, base: 8, dim: true},
-	roleFrame:  {rgb: 0x4b5263, base: 8, dim: true},
-	roleFocus:  {rgb: 0x82aaff, base: 12, bold: true},
-	roleKey:    {rgb: 0x7fd6e8, base: 14, bold: true},
-	roleGood:   {rgb: 0x7ec699, base: 10},
-	roleWarn:   {rgb: 0xf0c674, base: 11, bold: true},
-	roleBad:    {rgb: 0xff6b70, base: 9, bold: true},
-	roleGraph:  {rgb: 0x5fa8d3, base: 6},
-	roleWho:    {rgb: 0xd3a4f9, base: 13},
-	roleSelect: {rgb: 0x2b3348, base: own},
+	roleDim:    {rgb: 0x8b93a1, cube: 245, base: 8, dim: true},
+	roleFrame:  {rgb: 0x4b5263, cube: 240, base: 8, dim: true},
+	roleFocus:  {rgb: 0x82aaff, cube: 111, base: 14, bold: true},
+	roleKey:    {rgb: 0x7fd6e8, cube: 116, base: 14, bold: true},
+	roleGood:   {rgb: 0x7ec699, cube: 114, base: 10},
+	roleWarn:   {rgb: 0xf0c674, cube: 221, base: 11, bold: true},
+	roleBad:    {rgb: 0xff6b70, cube: 203, base: 9, bold: true},
+	roleGraph:  {rgb: 0x5fa8d3, cube: 74, base: 6},
+	roleWho:    {rgb: 0xd3a4f9, cube: 177, base: 13},
+	roleSelect: {rgb: 0x2b3348, cube: 236, base: own},
 }
 
 var lightInks = [roles]ink{
 	roleText:   {base: own},
 	roleStrong: {base: own, bold: true},
-	roleDim:    {rgb: 0x646b78, base: 8, dim: true},
-	roleFrame:  {rgb: 0xb4bac6, base: 7, dim: true},
-	roleFocus:  {rgb: 0x1f4fbf, base: 4, bold: true},
-	roleKey:    {rgb: 0x00708a, base: 6, bold: true},
-	roleGood:   {rgb: 0x1a7f37, base: 2},
-	roleWarn:   {rgb: 0x8f5b00, base: 3, bold: true},
-	roleBad:    {rgb: 0xc4141f, base: 1, bold: true},
-	roleGraph:  {rgb: 0x2a75ad, base: 4},
-	roleWho:    {rgb: 0x7a3fc0, base: 5},
-	roleSelect: {rgb: 0xdce5f7, base: own},
+	roleDim:    {rgb: 0x646b78, cube: 242, base: 8, dim: true},
+	roleFrame:  {rgb: 0xb4bac6, cube: 250, base: 7, dim: true},
+	roleFocus:  {rgb: 0x1f4fbf, cube: 26, base: 4, bold: true},
+	roleKey:    {rgb: 0x00708a, cube: 30, base: 6, bold: true},
+	roleGood:   {rgb: 0x1a7f37, cube: 28, base: 2},
+	roleWarn:   {rgb: 0x8f5b00, cube: 94, base: 3, bold: true},
+	roleBad:    {rgb: 0xc4141f, cube: 160, base: 1, bold: true},
+	roleGraph:  {rgb: 0x2a75ad, cube: 32, base: 4},
+	roleWho:    {rgb: 0x7a3fc0, cube: 97, base: 5},
+	roleSelect: {rgb: 0xdce5f7, cube: 254, base: own},
 }
 
 // palette holds, for each role and ground, the escape sequence that switches to it from any state.
@@ -127,13 +128,13 @@ func sequence(k, sel ink, g ground, profile colorprofile.Profile) string {
 	case profile <= colorprofile.ASCII && k.dim:
 		codes = append(codes, "2")
 	case rich && k.base != own:
-		codes = append(codes, rgbCode("38", k.rgb, profile))
+		codes = append(codes, k.rich("38", profile))
 	case profile == colorprofile.ANSI && k.base != own:
 		codes = append(codes, baseCode(k.base))
 	}
 	switch g {
 	case groundSelect:
-		codes = append(codes, rgbCode("48", sel.rgb, profile))
+		codes = append(codes, sel.rich("48", profile))
 	case groundAlert:
 		codes = append(codes, "7")
 	}
@@ -150,10 +151,10 @@ func baseCode(n int) string {
 	return fmt.Sprint(90 + n - 8)
 }
 
-func rgbCode(lead string, rgb uint32, profile colorprofile.Profile) string {
-	r, g, b := uint8(rgb>>16), uint8(rgb>>8), uint8(rgb)
+// rich names the colour as foreground (38) or background (48) where there are at least 256.
+func (k ink) rich(layer string, profile colorprofile.Profile) string {
 	if profile == colorprofile.TrueColor {
-		return fmt.Sprintf("%s;2;%d;%d;%d", lead, r, g, b)
+		return fmt.Sprintf("%s;2;%d;%d;%d", layer, k.rgb>>16, k.rgb>>8&0xff, k.rgb&0xff)
 	}
-	return fmt.Sprintf("%s;5;%d", lead, profile.Convert(color.RGBA{r, g, b, 0xff}))
+	return fmt.Sprintf("%s;5;%d", layer, k.cube)
 }

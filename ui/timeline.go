@@ -2,7 +2,6 @@ package ui
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -17,11 +16,30 @@ var zooms = []time.Duration{
 	10 * time.Second, 30 * time.Second, time.Minute, 5 * time.Minute,
 }
 
-const startZoom = 4
+// autoZoom leaves the zoom to zoomLevel.
+const autoZoom = -1
+
+// zoomLevel is the zoom in use. Until a person chooses one it widens with the time watched, up to five seconds a column.
+func (s *screen) zoomLevel() int {
+	const second, most = 3, 5
+	if s.zoom != autoZoom {
+		return s.zoom
+	}
+	if s.view == nil {
+		return most
+	}
+	watched, lane := s.view.Now.Sub(s.view.Started), time.Duration(s.inner()-20)
+	for z := second; z < most; z++ {
+		if lane*zooms[z] >= watched {
+			return z
+		}
+	}
+	return most
+}
 
 // timelinePanel draws a lane per chain over the events, newest first:
 //
-//	╭─ ³Timeline ────────────────────────────────────────────────────── 2 s a column · 14 events ─╮
+//	╭─ ³Timeline ────────────────────────────────────────────────────── 5 s a column · 14 events ─╮
 //	│ v4 nat POSTRTG    ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━×···· │
 //	│ v4 filter FWD     ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━ │
 //	│                   12:02          12:02:30       12:03          12:03:30       12:04         │
@@ -30,10 +48,10 @@ func (s *screen) timelinePanel(l layout) box {
 	b := box{number: "³", title: "Timeline", focused: s.focus == panelTimeline}
 	b.info = events(len(s.view.Events))
 	if l.lanes > 1 {
-		b.info = period(zooms[s.zoom]) + " a column · " + b.info
-		b.lines = append(b.lines, s.lanes(l.lanes-1)...)
+		b.info = period(zooms[s.zoomLevel()]) + " a column · " + b.info
+		b.lines = append(b.lines, s.lanes(l.lanes-1, l.graph)...)
 	}
-	b.lines = append(b.lines, s.eventLines(l.rows[panelTimeline]-l.lanes)...)
+	b.lines = append(b.lines, s.eventLines(l.events())...)
 	return b
 }
 
@@ -54,8 +72,8 @@ type laneCell struct {
 	start bool // a worse state begins here
 }
 
-// lanes draws the axis and the lanes of the first n chains as they are sorted.
-func (s *screen) lanes(n int) []string {
+// lanes draws the axis and the lanes of the first n chains as they are sorted, under the rate of the selected one.
+func (s *screen) lanes(n, graph int) []string {
 	rows := s.visible()
 	rows = rows[:min(n, len(rows))]
 	label := 0
@@ -63,17 +81,30 @@ func (s *screen) lanes(n int) []string {
 		label = max(label, width(s.laneName(r.ID)))
 	}
 	w := s.inner() - label - 3
-	step := zooms[s.zoom]
+	step := zooms[s.zoomLevel()]
 	now := s.view.Now.Wall
-	// Columns stand on whole multiples of their length, so that a lane moves by whole columns and nothing in it shimmers.
-	end := now.Truncate(step).Add(step)
+	// Columns stand on whole multiples of their length, and the axis moves on by a few at once: a second changes one column,
+	// not the whole picture.
+	end := now.Truncate(leap * step).Add(leap * step)
 	out := []string{s.axis(label, w, step, end)}
+	if c := s.current(); c != nil && graph > 0 {
+		out = append(out, s.rateGraph(c, label, w, graph, step, end)...)
+	}
 	for _, r := range rows {
 		l := s.innerLine(groundPlain).gap(1).put(roleDim, left(s.laneName(r.ID), label)).gap(1)
 		s.putLane(l, s.laneCells(r.Lane, w, step, end))
 		out = append(out, l.full())
 	}
 	return out
+}
+
+// leap is by how many columns the axis moves on when its end is reached.
+const leap = 4
+
+// column is the place of a moment on an axis of w columns that ends at end.
+func (s *screen) column(t flannel.Time, w int, step time.Duration, end time.Time) int {
+	back := end.Sub(s.view.Now.Wall.Add(-s.view.Now.Sub(t)))
+	return w - 1 - int((back-1)/step)
 }
 
 // laneName leaves out what every chain's name starts with.
@@ -89,16 +120,11 @@ func (s *screen) laneName(id flannel.ChainID) string {
 // laneCells gives the worst state in each column, so that a gap far shorter than a column still shows.
 func (s *screen) laneCells(lane []incident.Span, w int, step time.Duration, end time.Time) []laneCell {
 	cells := make([]laneCell, w)
-	now := s.view.Now
-	at := func(t flannel.Time) int {
-		back := end.Sub(now.Wall.Add(-now.Sub(t)))
-		return w - 1 - int((back-1)/step)
-	}
+	at := func(t flannel.Time) int { return s.column(t, w, step, end) }
 	for i, span := range lane {
-		first, last := at(span.From), w-1
+		first, last := at(span.From), at(s.view.Now)
 		if i+1 < len(lane) {
-			last = at(lane[i+1].From)
-			// The next state takes over where it starts, unless this one was worse.
+			last = at(lane[i+1].From) // shared by both; the worse one shows
 		}
 		g := gradeOf(span.State)
 		for c := max(first, 0); c <= min(last, w-1); c++ {
@@ -212,9 +238,17 @@ func (s *screen) eventLines(height int) []string {
 		first = window(len(list), height, at)
 	}
 	list = list[first:min(first+max(height, 0), len(list))]
-	who := 0
+	text, who := 0, 0
+	name := whoText
 	for _, e := range list {
-		who = max(who, min(width(whoText(e.Who)), 30))
+		text = max(text, width(s.eventText(e)))
+		who = max(who, width(name(e.Who)))
+	}
+	if fixed := 16 + 4; text+who+fixed > s.inner() { // what happened comes before who started whom
+		name, who = shortWho, 0
+		for _, e := range list {
+			who = max(who, min(width(name(e.Who)), s.inner()/3))
+		}
 	}
 	out := make([]string, 0, len(list))
 	for i, e := range list {
@@ -222,21 +256,20 @@ func (s *screen) eventLines(height int) []string {
 		if first+i == at {
 			l.ground = groundSelect
 		}
-		s.putEvent(l, e, who)
+		s.putEvent(l, e, text, left(name(e.Who), who))
 		out = append(out, l.full())
 	}
 	return out
 }
 
-func (s *screen) putEvent(l *line, e *incident.Event, who int) {
+func (s *screen) putEvent(l *line, e *incident.Event, text int, who string) {
 	sign, as := severitySign(e.Severity)
 	if e.Kind == incident.EventRefilled || e.Kind == incident.EventHookBack || e.Kind == incident.EventReadBack {
 		sign, as = signDone, roleGood
 	}
 	l.gap(1).put(roleDim, moment(e.Time.Wall, s.view.Now.Wall, s.loc)).gap(1).put(as, sign).gap(1)
-	room := l.max - l.w - who - 3
-	l.put(roleText, left(cut(s.eventText(e), room), room))
-	l.gap(2).put(roleWho, left(whoText(e.Who), who))
+	text = min(text, l.max-l.w-width(who)-4)
+	l.put(roleText, left(s.eventText(e), text)).gap(3).put(roleWho, who)
 }
 
 func (s *screen) eventText(e *incident.Event) string {
@@ -247,15 +280,32 @@ func (s *screen) eventText(e *incident.Event) string {
 	return text
 }
 
-// whoText names a program, or nothing where none is known.
+// whoText names a program and the one that started it, or gives nothing where none is known.
 func whoText(w *incident.Who) string {
-	switch {
-	case w == nil:
+	if w == nil {
 		return ""
-	case w.PID == 0:
-		return clean(w.Comm)
 	}
-	return fmt.Sprintf("%s[%d]", clean(w.Comm), w.PID)
+	text := program(w.Comm, w.PID)
+	if w.Origin != nil && len(w.Origin.Parents.Value) > 0 {
+		p := w.Origin.Parents.Value[0]
+		text += " ← " + program(p.Comm, p.PID)
+	}
+	return text
+}
+
+// shortWho names the program alone.
+func shortWho(w *incident.Who) string {
+	if w == nil {
+		return ""
+	}
+	return program(w.Comm, w.PID)
+}
+
+func program(comm string, pid int) string {
+	if pid == 0 {
+		return clean(comm)
+	}
+	return fmt.Sprintf("%s[%d]", clean(comm), pid)
 }
 
 // selectedEvent is the event that has the keys, nil if there is none.
@@ -265,33 +315,4 @@ func (s *screen) selectedEvent() *incident.Event {
 		return list[i]
 	}
 	return nil
-}
-
-// eventPage shows one event in full.
-func (s *screen) eventPage() box {
-	b := box{title: "Event"}
-	e := s.selectedEvent()
-	if e == nil {
-		return b
-	}
-	add := func(label, text string, as role) {
-		for _, part := range wrap(text, s.inner()-14) {
-			b.lines = append(b.lines, s.innerLine(groundPlain).gap(2).put(roleDim, left(label, 10)).put(as, part).full())
-			label = ""
-		}
-	}
-	add("when", e.Time.Wall.In(s.loc).Format("2006-01-02 15:04:05.000000 MST")+", "+span(s.ago(e.Time))+" ago", roleText)
-	sign, as := severitySign(e.Severity)
-	add("severity", sign+" "+string(e.Severity), as)
-	add("what", clean(e.Text), roleStrong)
-	if e.Chain != (flannel.ChainID{}) {
-		add("chain", clean(e.Chain.String()), roleText)
-	}
-	who := whoText(e.Who)
-	if who == "" {
-		who = "unknown: the kernel did not say, or the change was seen only by reading"
-	}
-	add("who", who, roleWho)
-	b.lines = slices.Insert(b.lines, 0, s.innerLine(groundPlain).full())
-	return b
 }

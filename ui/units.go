@@ -98,9 +98,21 @@ func period(d time.Duration) string {
 
 // moment writes the time of an event in twelve columns: with milliseconds on the day of now, else with its date.
 func moment(t, now time.Time, loc *time.Location) string {
-	t, now = t.In(loc), now.In(loc)
-	if t.YearDay() == now.YearDay() && t.Year() == now.Year() {
-		return t.Format("15:04:05.000")
+	if sameDay(t, now, loc) {
+		return t.In(loc).Format("15:04:05.000")
 	}
-	return t.Format("01-02 15:04 ")
+	return t.In(loc).Format("01-02 15:04 ")
+}
+
+// dayTime is moment for a sentence: to the second.
+func dayTime(t, now time.Time, loc *time.Location) string {
+	if sameDay(t, now, loc) {
+		return t.In(loc).Format("15:04:05")
+	}
+	return t.In(loc).Format("01-02 15:04")
+}
+
+func sameDay(t, now time.Time, loc *time.Location) bool {
+	t, now = t.In(loc), now.In(loc)
+	return t.YearDay() == now.YearDay() && t.Year() == now.Year()
 }

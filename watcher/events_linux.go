@@ -3,7 +3,6 @@ package watcher
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"time"
 
 	"flanwatch/flannel"
@@ -25,7 +24,11 @@ type announced struct {
 
 // hearCommits listens for nf_tables commits until the context ends. Where it cannot listen it tries again from time to
 // time; polling goes on meanwhile and still sees every change that lasts.
+//
+// The time of a commit is the time of its receipt, so on a busy machine the listener runs ahead of others. It has little to
+// do: the filter on its socket lets only Flannel's rules and the ends of commits through.
 func (w *Watcher) hearCommits(ctx context.Context, out chan<- announced) {
+	_ = legacy.Hurry() // without the privilege, times are as exact as the machine allows
 	for w.events == nil {
 		events, err := within(w.ns, nft.Subscribe)
 		switch {
@@ -62,46 +65,57 @@ func (w *Watcher) forward(ctx context.Context, out chan<- announced) {
 	}
 }
 
-// commit hands out a commit, and reads at once what it changed.
-func (w *Watcher) commit(c announced, sink Sink) {
+// patience is how long a reading waits for the announcements of what it shows, which the kernel makes a moment after a
+// commit can be seen.
+const patience = 50 * time.Millisecond
+
+// commits hands out a commit and those that came meanwhile, and then reads at once what they changed.
+func (w *Watcher) commits(c announced, more <-chan announced, sink Sink) {
+	news := w.commit(c, sink)
+	for range len(more) {
+		news = w.commit(<-more, sink) || news
+	}
+	if news {
+		w.nft.read(w.clock.now, sink)
+	}
+}
+
+// catchUp hands out the commits up to a generation that has been read: the reading would show what came of them with the
+// time of reading in place of theirs, and without their authors. It tells whether there were any.
+func (w *Watcher) catchUp(generation uint32, commits <-chan announced, sink Sink) (told bool) {
+	for w.heard != 0 && !w.deaf && int32(w.heard-generation) < 0 {
+		select {
+		case c := <-commits:
+			w.commit(c, sink) // the reading at hand shows what it changed
+			told = true
+		case <-time.After(patience):
+			return told
+		}
+	}
+	return told
+}
+
+// commit hands out a commit, and tells whether something is to be read.
+func (w *Watcher) commit(c announced, sink Sink) bool {
 	if c.err != nil {
 		w.deaf = true
 		sink(&incident.Observation{Time: c.at, Fault: &incident.Fault{Reader: eventsReader, Why: c.err.Error()}})
-		return
+		return false
 	}
 	if w.deaf {
 		w.deaf = false
 		sink(&incident.Observation{Time: c.at, Fault: &incident.Fault{Reader: eventsReader}})
 	}
 	if c.commit == nil {
-		w.nft.read(w.clock.now, sink)
-		return
+		return true
+	}
+	w.heard = c.commit.Generation
+	ours := len(c.commit.Changes) > 0 || len(c.commit.Tables) > 0
+	if ours {
+		c.commit.Who = w.host.asker.Who(c.commit.Who, c.at)
 	}
 	sink(&incident.Observation{Time: c.at, Commit: c.commit})
-	if c.commit.Lost || len(c.commit.Changes) > 0 || len(c.commit.Tables) > 0 {
-		w.nft.read(w.clock.now, sink)
-	}
-}
-
-// hearLocks listens for programs that may have changed legacy tables.
-func (w *Watcher) hearLocks(ctx context.Context, out chan<- legacy.LockEvent) {
-	lock, err := legacy.WatchLock([]string{filepath.Join(w.root, legacy.LockFile)})
-	if err != nil {
-		return // out of files: the interval still finds what lasts
-	}
-	defer lock.Close()
-	stop := context.AfterFunc(ctx, func() { _ = lock.Wake() })
-	defer stop()
-	send(ctx, out, legacy.LockEvent{}) // what happened before must be read
-	for {
-		e, err := lock.Next(w.clock.now, time.Time{})
-		if err != nil {
-			return
-		}
-		if e.Closed {
-			send(ctx, out, e)
-		}
-	}
+	return ours || c.commit.Lost
 }
 
 func send[T any](ctx context.Context, out chan<- T, v T) {

@@ -16,6 +16,8 @@ type hostFacts struct {
 	files *host.Files
 	fs    *proc.FS
 	scan  *proc.Scanner
+	execs *proc.Execs // nil where starts of programs are not announced
+	asker *proc.Asker
 	links *proc.LinkReader
 	node  *host.Reader
 	held  map[flannel.Backend]*flannel.Ruleset // the last rules of each backend that told networks
@@ -45,9 +47,12 @@ func openHost(ns *namespace, o Options) (h *hostFacts, err error) {
 		return h, err
 	}
 	h.scan = proc.New(h.fs, id)
+	h.execs, _ = proc.OpenExecs(h.fs) // without it only programs that still run can be asked about
+	h.asker = proc.NewAsker(h.fs, h.execs)
 	if h.links, err = within(ns, proc.OpenLinks); err != nil {
 		return h, err
 	}
+	h.scan.Recognize(h.links)
 	where := host.Options{Files: h.files, State: o.State, Networks: o.Networks, Subnets: o.Subnets}
 	h.node, err = within(ns, func() (*host.Reader, error) { return host.Open(where) })
 	return h, err
@@ -78,20 +83,10 @@ func (h *hostFacts) read(now flannel.Time, sink Sink) {
 	}
 	rules := []*flannel.Ruleset{h.held[flannel.IptablesNft], h.held[flannel.IptablesLegacy], h.held[flannel.Nftables]}
 	node := h.node.Node(procs, found.Near, rules, now)
-	if !sameNode(h.last.node, node) {
+	if !host.Same(h.last.node, node) {
 		h.last.node = node
 		sink(&incident.Observation{Time: now, Node: &node})
 	}
-}
-
-// sameNode compares without the times of reading, which are always new.
-func sameNode(a, b flannel.Node) bool { return reflect.DeepEqual(timeless(a), timeless(b)) }
-
-func timeless(n flannel.Node) flannel.Node {
-	var never flannel.Time
-	n.Networks.At, n.Subnets.At, n.IPMasq.At, n.IPMasq6.At = never, never, never, never
-	n.ForwardRules.At, n.RandomFully.At, n.Resync.At, n.MTU.At = never, never, never, never
-	return n
 }
 
 // changed tells whether a reading says something new, and remembers it. The time of reading is not news.
@@ -106,6 +101,9 @@ func (h *hostFacts) close() error {
 	var errs []error
 	if h.files != nil {
 		errs = append(errs, h.files.Close())
+	}
+	if h.execs != nil {
+		errs = append(errs, h.execs.Close())
 	}
 	if h.fs != nil {
 		errs = append(errs, h.fs.Close())

@@ -42,16 +42,28 @@ func openNamespace(name string) (*namespace, error) {
 	return n, nil
 }
 
-// do runs f in the namespace. A thread that has been elsewhere is never used again: it ends with its goroutine.
+// enter takes the calling goroutine into the namespace for good. A thread that has been elsewhere is never used again: it
+// ends with its goroutine, which must not unlock it.
+func (n *namespace) enter() error {
+	runtime.LockOSThread()
+	if n.path == "" {
+		return nil
+	}
+	if err := unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter network namespace %s: %w", n.path, err)
+	}
+	return nil
+}
+
+// do runs f in the namespace.
 func (n *namespace) do(f func() error) error {
 	if n.path == "" {
 		return f()
 	}
 	result := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread()
-		if err := unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET); err != nil {
-			result <- fmt.Errorf("enter network namespace %s: %w", n.path, err)
+		if err := n.enter(); err != nil {
+			result <- err
 			return
 		}
 		result <- f()

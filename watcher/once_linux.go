@@ -11,7 +11,6 @@ func (w *Watcher) Rules(sink Sink, legacy bool) {
 	w.nft.tried = flannel.Time{}
 	w.nft.read(w.clock.now, w.holding(sink))
 	if legacy {
-		w.legacy.tried = flannel.Time{}
-		w.legacy.read(w.clock.now, w.holding(sink))
+		w.readLegacy(w.holding(sink))
 	}
 }

@@ -6,7 +6,6 @@ import (
 
 	"flanwatch/flannel"
 	"flanwatch/watcher/incident"
-	"flanwatch/watcher/legacy"
 	"flanwatch/watcher/nft"
 )
 
@@ -18,6 +17,9 @@ type nftRules struct {
 	open   func() (*nft.Reader, error) // in the watched namespace
 	reader *nft.Reader
 	tried  flannel.Time
+	// shows is told of the generation that a reading shows, before it is handed out, and tells whether it took time to hand
+	// out something else first. It may be nil.
+	shows func(generation uint32) bool
 }
 
 // read hands out one reading of each nf_tables backend, or why there is none.
@@ -41,6 +43,9 @@ func (r *nftRules) read(now func() flannel.Time, sink Sink) {
 		return
 	}
 	at = now() // rates are by the time of receipt
+	if r.shows != nil && r.shows(ours.Generation) {
+		at = now()
+	}
 	observeRules(flannel.Know(*ours, "nf_tables", at), flannel.IptablesNft, sink)
 	observeRules(flannel.Know(*native, "nf_tables", at), flannel.Nftables, sink)
 }
@@ -53,56 +58,6 @@ func (r *nftRules) miss(err error, at flannel.Time, sink Sink) {
 	for _, b := range []flannel.Backend{flannel.IptablesNft, flannel.Nftables} {
 		observeRules(flannel.Miss[flannel.Ruleset](state, why, "nf_tables", at), b, sink)
 	}
-}
-
-// legacyRules reads the tables of iptables-legacy, no more often than its budget allows.
-type legacyRules struct {
-	open   func() (*legacy.Reader, error)
-	reader *legacy.Reader
-	tried  flannel.Time
-}
-
-func (r *legacyRules) read(now func() flannel.Time, sink Sink) {
-	at := now()
-	if r.reader == nil {
-		if !r.tried.IsZero() && at.Sub(r.tried) < retry {
-			return
-		}
-		r.tried = at
-		reader, err := r.open()
-		if err != nil {
-			r.miss(err, at, sink)
-			return
-		}
-		r.reader = reader
-	}
-	rules, err := r.reader.Read(at)
-	if err != nil {
-		r.miss(err, now(), sink)
-		return
-	}
-	observeRules(flannel.Know(*rules, "ip_tables", now()), flannel.IptablesLegacy, sink)
-}
-
-func (r *legacyRules) miss(err error, at flannel.Time, sink Sink) {
-	state, why := flannel.Unreadable, err.Error()
-	if errors.Is(err, legacy.ErrNotLoaded) {
-		state, why = flannel.Absent, "the kernel has no legacy tables"
-	}
-	observeRules(flannel.Miss[flannel.Ruleset](state, why, "ip_tables", at), flannel.IptablesLegacy, sink)
-}
-
-// interval is how long to wait until the next reading.
-func (r *legacyRules) interval(base time.Duration) time.Duration {
-	if r.reader == nil {
-		return base
-	}
-	return r.reader.Interval(base)
-}
-
-// affordable tells whether a change may be answered by a reading at once, ahead of interval.
-func (r *legacyRules) affordable(now flannel.Time) bool {
-	return r.reader == nil || r.reader.Affordable(now)
 }
 
 func observeRules(reading flannel.Reading[flannel.Ruleset], b flannel.Backend, sink Sink) {

@@ -27,12 +27,18 @@ type Watcher struct {
 	interval atomic.Int64 // time.Duration
 	kick     chan struct{}
 	nft      nftRules
-	legacy   legacyRules
 	host     *hostFacts
 	events   *nft.Events // set by the goroutine that listens; nobody else touches it before that has ended
 	root     string
-	gone     bool // the namespace was reported as gone
-	deaf     bool // listening for commits was reported as failing
+
+	connections *connections
+	probe       *ProbeOptions
+	// wakeLegacy is set by the goroutine that watches the legacy tables; others only wake it.
+	wakeLegacy atomic.Pointer[legacy.Events]
+	gone       bool   // the namespace was reported as gone
+	unprobed   bool   // trying connections was reported as failing
+	deaf       bool   // listening for commits was reported as failing
+	heard      uint32 // generation of the last commit that was announced, 0 before the first
 }
 
 // Open prepares to watch. It opens nothing of the packet filter yet: what cannot be read is an observation, not an error.
@@ -41,13 +47,13 @@ func Open(o Options) (*Watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Watcher{clock: newClock(), ns: ns, root: o.Root, kick: make(chan struct{}, 1)}
+	w := &Watcher{clock: newClock(), ns: ns, root: o.Root, probe: o.Probe, kick: make(chan struct{}, 1)}
 	w.interval.Store(int64(o.Interval))
 	w.nft.open = func() (*nft.Reader, error) { return within(ns, nft.Open) }
-	w.legacy.open = func() (*legacy.Reader, error) { return within(ns, legacy.Open) }
 	if w.host, err = openHost(ns, o); err != nil {
 		return nil, errors.Join(err, ns.close())
 	}
+	w.connections = newConnections(ns, w.host)
 	return w, nil
 }
 
@@ -76,15 +82,21 @@ func (w *Watcher) SetInterval(d time.Duration) {
 	case w.kick <- struct{}{}:
 	default:
 	}
+	if e := w.wakeLegacy.Load(); e != nil {
+		_ = e.Wake()
+	}
 }
 
 // Once reads everything once. The host comes first, because it says what rules to expect, and again, because rules can be
 // all that tells the networks.
 func (w *Watcher) Once(sink Sink) {
+	w.connections.readTable(w.clock.now, sink)
 	w.host.read(w.clock.now(), sink)
-	w.nft.read(w.clock.now, w.holding(sink))
-	w.legacy.read(w.clock.now, w.holding(sink))
+	sink = w.holding(sink)
+	w.nft.read(w.clock.now, sink)
+	w.readLegacy(sink)
 	w.host.read(w.clock.now(), sink)
+	w.connections.readTable(w.clock.now, sink) // again: two readings tell what goes on
 }
 
 // holding lets the host's reader see rules on their way.
@@ -114,45 +126,53 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 	defer listeners.Wait()
 	defer cancel()
 	commits := make(chan announced, 256)
-	locks := make(chan legacy.LockEvent, 64)
+	tables := make(chan legacyNews, 64)
 	listeners.Go(func() { w.hearCommits(ctx, commits) })
-	listeners.Go(func() { w.hearLocks(ctx, locks) })
+	listeners.Go(func() { w.watchLegacy(ctx, tables) })
+	probes := make(chan probed, 64)
+	if w.probe != nil {
+		listeners.Go(func() { w.keepProbing(ctx, *w.probe, probes) })
+	}
 
-	w.Once(sink)
 	sink = w.holding(sink)
-	start := time.Now()
-	nextNft, nextLegacy, nextHost := start, start, start.Add(hostInterval)
+	w.nft.shows = func(generation uint32) bool { return w.catchUp(generation, commits, sink) }
+	defer func() { w.nft.shows = nil }()
+	w.host.read(w.clock.now(), sink)
+	defer w.connections.deafen()
+	nextNft, nextHost, nextTable := time.Now(), time.Now(), time.Now()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		timer.Reset(time.Until(earliest(nextNft, nextLegacy, nextHost)))
-		select {
-		case <-ctx.Done():
-			return nil
-		case c := <-commits:
-			w.commit(c, sink)
-		case <-locks:
-			if w.legacy.affordable(w.clock.now()) {
-				w.legacy.read(w.clock.now, sink)
-				nextLegacy = time.Now().Add(w.legacy.interval(w.Interval()))
-			}
-		case <-w.kick:
-			nextNft, nextLegacy = time.Now(), time.Now()
-		case <-timer.C:
-		}
 		now := time.Now()
+		if !now.Before(nextNft) {
+			w.nft.read(w.clock.now, sink)
+			nextNft = next(nextNft, now, w.Interval())
+		}
 		if !now.Before(nextHost) {
 			w.host.read(w.clock.now(), sink)
 			w.checkNamespace(sink)
 			nextHost = now.Add(hostInterval)
 		}
-		if !now.Before(nextNft) {
-			w.nft.read(w.clock.now, sink)
-			nextNft = next(nextNft, now, w.Interval())
+		if !now.Before(nextTable) {
+			w.connections.readTable(w.clock.now, sink)
+			nextTable = next(nextTable, now, max(tableInterval, w.Interval()))
 		}
-		if !now.Before(nextLegacy) {
-			w.legacy.read(w.clock.now, sink)
-			nextLegacy = next(nextLegacy, now, w.legacy.interval(w.Interval()))
+		w.connections.tick(w.clock.now, sink)
+		timer.Reset(time.Until(earliest(nextNft, nextHost, nextTable, w.connections.due(nextTable))))
+		select {
+		case <-ctx.Done():
+			return nil
+		case c := <-commits:
+			w.commits(c, commits, sink)
+		case n := <-tables:
+			w.legacyNews(n, sink)
+		case b := <-w.connections.births:
+			w.connections.ages.Born(&b.flow, b.at)
+		case p := <-probes:
+			w.probed(p, *w.probe, sink)
+		case <-w.kick:
+			nextNft = time.Now()
+		case <-timer.C:
 		}
 	}
 }
@@ -191,13 +211,10 @@ func (w *Watcher) Close() error {
 	if w.nft.reader != nil {
 		errs = append(errs, w.nft.reader.Close())
 	}
-	if w.legacy.reader != nil {
-		errs = append(errs, w.legacy.reader.Close())
-	}
 	if w.events != nil {
 		errs = append(errs, w.events.Close())
 	}
-	errs = append(errs, w.host.close(), w.ns.close())
+	errs = append(errs, w.connections.close(), w.host.close(), w.ns.close())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("close watcher: %w", err)
 	}

@@ -1,7 +1,6 @@
 package watcher_test
 
 import (
-	"context"
 	"os/exec"
 	"strings"
 	"sync"
@@ -14,7 +13,10 @@ import (
 	"flanwatch/watcher/lab/labtest"
 )
 
-func TestMain(m *testing.M) { labtest.Main(m) }
+func TestMain(m *testing.M) {
+	replayPart()
+	labtest.Main(m)
+}
 
 const rules = `*nat
 :POSTROUTING ACCEPT
@@ -79,24 +81,8 @@ func (r *recording) count(is func(incident.Observation) bool) int {
 
 func start(t *testing.T, o watcher.Options) (*watcher.Watcher, *recording) {
 	t.Helper()
-	w, err := watcher.Open(o)
-	if err != nil {
-		t.Fatal(err)
-	}
 	r := &recording{}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- w.Run(ctx, r.sink) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-		if err := w.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return w, r
+	return run(t, o, r.sink), r
 }
 
 func optionsOf(n *labtest.Namespace) watcher.Options {

@@ -12,7 +12,7 @@ import (
 )
 
 func newCheck(o *options, std Streams) *cobra.Command {
-	var schema bool
+	var schema, flows bool
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Look once and say what is wrong",
@@ -26,16 +26,17 @@ Exit code: 0 healthy, 1 a finding of severity warning or critical, 2 usage, 3 so
 				_, err := std.Out.Write(assets.CheckSchema)
 				return err
 			}
-			return check(cmd.Context(), o, std.Out)
+			return check(cmd.Context(), o, flows, std.Out)
 		},
 	}
 	cmd.Flags().BoolVar(&schema, "schema", false, "print the JSON Schema of the JSON output and exit")
+	cmd.Flags().BoolVar(&flows, "flows", false, "look at every connection too, which takes a moment on a node with many")
 	return cmd
 }
 
 // check takes one look and prints it.
-func check(ctx context.Context, o *options, out io.Writer) error {
-	view, err := look(ctx, o)
+func check(ctx context.Context, o *options, flows bool, out io.Writer) error {
+	view, err := look(ctx, o, flows)
 	if err != nil {
 		return err
 	}

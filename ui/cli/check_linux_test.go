@@ -75,23 +75,38 @@ func node(t *testing.T) *labtest.Namespace {
 }
 
 type checked struct {
-	Flannel struct{ State, Generation, Dialect string }
-	Chains  []struct {
+	Node struct {
+		Networks []string
+		Source   string
+	}
+	Flannel struct {
+		State, Generation, Dialect string
+		Evidence                   []string
+	}
+	Chains []struct {
 		Backend, Family, Table, Name, State string
 		Rules                               []struct {
 			Text, Status   string
 			Packets, Bytes *uint64
 		}
 	}
-	Findings   []struct{ ID, Severity, Object, Summary string }
+	Findings []struct {
+		ID, Severity, Object, Summary string
+		Detail                        []string
+	}
 	Unreadable []struct{ What, Why string }
 }
 
 // check runs flanwatch check on a namespace.
 func check(t *testing.T, n *labtest.Namespace) (checked, int) {
 	t.Helper()
+	return checkAt(t, n.Path(), n.Root())
+}
+
+func checkAt(t *testing.T, netns, root string) (checked, int) {
+	t.Helper()
 	var out, errs bytes.Buffer
-	code := cli.Main(t.Context(), []string{"check", "-o", "json", "--netns", n.Path(), "--root", n.Root()},
+	code := cli.Main(t.Context(), []string{"check", "-o", "json", "--netns", netns, "--root", root},
 		cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
 	if errs.Len() > 0 {
 		t.Fatalf("check says: %s", errs.String())

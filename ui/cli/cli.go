@@ -89,6 +89,8 @@ Watching disturbs nothing. Without a command it watches; "flanwatch demo" shows 
 	root.SetIn(std.In)
 	root.SetOut(std.Out)
 	root.SetErr(std.Err)
+	root.AddCommand(newFlows(o, std), newUnstick(o, std))
+	root.AddCommand(newRecord(o, std), newReplay(o, std), newExport(o, std))
 	o.register(root.PersistentFlags())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit(ExitUsage, err) })
 	root.AddCommand(watch, newCheck(o, std), newDemo(o, std),

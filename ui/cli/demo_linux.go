@@ -61,7 +61,7 @@ func demo(ctx context.Context, name string, o *options, std Streams) error {
 		return exit(ExitUnreadable, err)
 	}
 	defer node.Close()
-	o.netns, o.root = node.Node.Path(), node.Root()
+	o.netns, o.root, o.unkept = node.Node.Path(), node.Root(), true
 	captions := newCaption(node.Captions)
 	if o.onScreen(std) {
 		screen := ui.Options{Mode: ui.ModeDemo, Detail: name, Status: captions.text}

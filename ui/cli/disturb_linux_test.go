@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -71,7 +72,7 @@ func trace(t *testing.T, n *labtest.Namespace, program string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "trace")
 	out, _ := n.Run("timeout", "-s", "TERM", "10", "strace", "-f", "-xx", "-s", "32", "-o", file,
-		"-e", "trace=execve,execveat,open,openat,openat2,socket,close,write,sendto,sendmsg,setsockopt", program, "watch", "-o", "text")
+		"-e", "trace=execve,execveat,open,openat,openat2,socket,close,write,sendto,sendmsg,setsockopt", program, "watch", "-o", "text", "--state", t.TempDir())
 	text := n.Must("cat " + file)
 	if strings.Count(out, "\n") < 8 || !strings.Contains(text, "NETLINK_NETFILTER") {
 		t.Fatalf("nothing was watched: %s", out)
@@ -102,6 +103,13 @@ func trace(t *testing.T, n *labtest.Namespace, program string) {
 	}
 }
 
+// Commands of ctnetlink that ask, by linux/netfilter/nfnetlink_conntrack.h.
+const (
+	ctGet         = 1
+	ctGetStatsCPU = 4
+	ctGetStats    = 5
+)
+
 // asks tells whether a netlink message, in strace's hexadecimal form, only asks.
 func asks(message string) bool {
 	words := strings.Split(message, `\x`)[1:]
@@ -110,9 +118,15 @@ func asks(message string) bool {
 	}
 	command, _ := strconv.ParseUint(words[4], 16, 8)
 	subsystem, _ := strconv.ParseUint(words[5], 16, 8)
-	switch command {
-	case unix.NFT_MSG_GETTABLE, unix.NFT_MSG_GETCHAIN, unix.NFT_MSG_GETRULE, unix.NFT_MSG_GETGEN:
-		return subsystem == unix.NFNL_SUBSYS_NFTABLES
+	if subsystem == unix.NFNL_SUBSYS_CTNETLINK {
+		const get, statsCPU, stats = 1, 4, 5
+		return command == get || command == statsCPU || command == stats
+	}
+	switch subsystem {
+	case unix.NFNL_SUBSYS_NFTABLES:
+		return slices.Contains([]uint64{unix.NFT_MSG_GETTABLE, unix.NFT_MSG_GETCHAIN, unix.NFT_MSG_GETRULE, unix.NFT_MSG_GETGEN}, command)
+	case unix.NFNL_SUBSYS_CTNETLINK:
+		return slices.Contains([]uint64{ctGet, ctGetStatsCPU, ctGetStats}, command)
 	}
 	return false
 }

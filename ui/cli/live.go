@@ -24,6 +24,7 @@ type live struct {
 	state     *incident.State
 	revisions map[flannel.Backend]uint64
 	news      chan struct{}
+	settle    func() // waits until what was observed is recorded; nil where nothing is
 }
 
 func newLive() *live {
@@ -47,6 +48,9 @@ func (l *live) observe(o *incident.Observation) {
 
 // isNews tells whether an observation is worth a picture at once: anything but counters.
 func (l *live) isNews(o *incident.Observation) bool {
+	if o.Table != nil {
+		return false
+	}
 	if o.Rules == nil {
 		return true
 	}
@@ -69,7 +73,11 @@ func (l *live) frames(ctx context.Context, now func() flannel.Time, box *ui.Mail
 	rest := time.NewTicker(frameAtRest)
 	defer rest.Stop()
 	for {
-		box.Put(l.view(now()))
+		v := l.view(now())
+		if l.settle != nil {
+			l.settle() // nobody is shown what would be lost with us
+		}
+		box.Put(v)
 		select {
 		case <-ctx.Done():
 			return

@@ -23,6 +23,8 @@ type options struct {
 	netns    string
 	root     string
 	state    string
+	journal  string
+	unkept   bool // no journal is written
 	readOnly bool
 	networks prefixes
 	subnets  prefixes
@@ -46,6 +48,8 @@ func (o *options) register(f *pflag.FlagSet) {
 	f.StringVar(&o.netns, "netns", "", "watch the network namespace of this `name` or path instead of our own")
 	f.StringVar(&o.root, "root", "/", "read the node's files below this `folder`, e.g. /host in a debug pod")
 	f.StringVar(&o.state, "state", stateDirectory(), "`folder` for journal, backups and receipts")
+	f.StringVar(&o.journal, "journal", "", "`file` (*.jsonl) or folder of the journal; by default the folder journal in the state folder")
+	f.BoolVar(&o.unkept, "no-journal", false, "neither read nor write the journal")
 	f.BoolVar(&o.readOnly, "read-only", false, "show plans, and refuse to carry them out")
 	f.Var(&o.networks, "network", "pod network of the cluster, where no file tells it (may be given twice)")
 	f.Var(&o.subnets, "subnet", "pod subnet of this node, where no file tells it (may be given twice)")

@@ -19,6 +19,7 @@ type report struct {
 	Node       nodeReport         `json:"node"`
 	Flannel    diagnose.Flannel   `json:"flannel"`
 	Chains     []chainReport      `json:"chains"`
+	Conntrack  conntrackReport    `json:"conntrack"`
 	Findings   []diagnose.Finding `json:"findings"`
 	Unreadable []unreadable       `json:"unreadable"`
 }
@@ -55,7 +56,7 @@ type unreadable struct {
 func newReport(v *incident.View) report {
 	r := report{
 		Schema: checkSchema, Time: v.Now.Wall.UTC(), Node: newNodeReport(v), Flannel: v.Flannel,
-		Chains: []chainReport{}, Findings: v.Findings, Unreadable: []unreadable{},
+		Conntrack: newConntrackReport(v.Table), Chains: []chainReport{}, Findings: v.Findings, Unreadable: []unreadable{},
 	}
 	if r.Findings == nil {
 		r.Findings = []diagnose.Finding{}
@@ -68,6 +69,7 @@ func newReport(v *incident.View) report {
 			r.Unreadable = append(r.Unreadable, unreadable{b.Backend.String(), b.Why})
 		}
 	}
+	r.Unreadable = append(r.Unreadable, unreadableTable(v.Table)...)
 	for _, f := range v.Faults {
 		r.Unreadable = append(r.Unreadable, unreadable{f.Reader, f.Why})
 	}
@@ -76,17 +78,12 @@ func newReport(v *incident.View) report {
 
 func newNodeReport(v *incident.View) nodeReport {
 	n := nodeReport{
-		Networks: v.Node.Networks.Value, Subnets: v.Node.Subnets.Value,
-		Source: v.Node.Networks.Source, Others: v.Node.Others,
+		Networks: list(v.Node.Networks.Value), Subnets: list(v.Node.Subnets.Value),
+		Source: v.Node.Networks.Source, Others: []flannel.Source{},
 	}
-	if n.Networks == nil {
-		n.Networks = []netip.Prefix{}
-	}
-	if n.Subnets == nil {
-		n.Subnets = []netip.Prefix{}
-	}
-	if n.Others == nil {
-		n.Others = []flannel.Source{}
+	for _, o := range v.Node.Others {
+		o.Networks, o.Subnets = list(o.Networks), list(o.Subnets)
+		n.Others = append(n.Others, o)
 	}
 	if masq, ok := v.Node.IPMasq.Get(); ok {
 		n.IPMasq = &masq
@@ -96,6 +93,14 @@ func newNodeReport(v *incident.View) nodeReport {
 		n.AgeSeconds = &age
 	}
 	return n
+}
+
+// list makes sure that an empty list is written as one, not as null.
+func list[T any](l []T) []T {
+	if l == nil {
+		return []T{}
+	}
+	return l
 }
 
 func newChainReport(c incident.ChainView) chainReport {

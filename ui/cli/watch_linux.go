@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/signal"
 	"syscall"
 	"time"
 
-	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
 
 	"flanwatch/flannel"
@@ -43,12 +41,25 @@ func watch(ctx context.Context, o *options, std Streams, screen ui.Options) erro
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	l := newLive()
+	sink := l.observe
+	if !o.unkept {
+		if o.onScreen(std) {
+			l.state = o.remembered()
+		}
+		r := o.recorder(w.Now())
+		defer r.Close()
+		sink = r.Sink(l.observe)
+		l.settle, screen.Flush = r.Settle, r.Close
+		if screen.Status == nil {
+			screen.Status = func() string { return recordStatus(r) }
+		}
+	}
 	ended := make(chan error, 1)
-	go func() { ended <- w.Run(ctx, l.observe) }()
+	go func() { ended <- w.Run(ctx, sink) }()
 	go func() {
 		time.Sleep(time.Second) // everything has been read once
 		if o := elsewhere(w, l.view(w.Now()), o.netns); o != nil {
-			l.observe(o)
+			sink(o)
 		}
 	}()
 
@@ -69,29 +80,6 @@ func (o *options) watcher() watcher.Options {
 	}
 }
 
-// onScreen tells whether to draw: on a terminal that can, unless lines were asked for.
-func (o *options) onScreen(std Streams) bool {
-	if o.output == "text" {
-		return false
-	}
-	out, isFile := std.Out.(*os.File)
-	in, inFile := std.In.(*os.File)
-	return isFile && inFile && term.IsTerminal(out.Fd()) && term.IsTerminal(in.Fd()) && ui.Suits(os.Environ())
-}
-
-func runScreen(ctx context.Context, o ui.Options, out io.Writer) error {
-	last, err := ui.Run(ctx, o)
-	var s *ui.SignalError
-	switch {
-	case errors.As(err, &s):
-		return exit(s.Code(), nil)
-	case err != nil:
-		return exit(ExitUnreadable, err)
-	}
-	_, err = io.WriteString(out, last)
-	return err
-}
-
 // lines prints events and the state at every interval until a signal comes or nobody reads any more.
 func lines(ctx context.Context, l *live, now func() flannel.Time, every time.Duration, out io.Writer) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
@@ -100,13 +88,19 @@ func lines(ctx context.Context, l *live, now func() flannel.Time, every time.Dur
 	defer tick.Stop()
 	var writer ui.Lines
 	for {
+		due := false
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
+			due = true
 		case <-l.news:
 		}
-		for _, line := range writer.Next(l.view(now())) {
+		text := writer.Next(l.view(now()))
+		if !due {
+			text = text[:len(text)-1] // the last one tells the state, and is for every interval
+		}
+		for _, line := range text {
 			if _, err := fmt.Fprintln(out, line); err != nil {
 				return exit(ExitUnreadable, fmt.Errorf("write: %w", err))
 			}
@@ -117,13 +111,18 @@ func lines(ctx context.Context, l *live, now func() flannel.Time, every time.Dur
 // Second look of check: a chain that is empty while Flannel runs may be in the middle of a restart.
 const secondLook = 2 * time.Second
 
-// look reads everything once. Where a chain is empty and Flannel runs it looks again, and reports what is still there.
-func look(ctx context.Context, o *options) (*incident.View, error) {
+// look reads everything once, and with flows every connection. Where a chain is empty and Flannel runs it looks again, and
+// reports what is still there.
+func look(ctx context.Context, o *options, flows bool) (*incident.View, error) {
 	w, err := watcher.Open(o.watcher())
 	if err != nil {
 		return nil, exit(ExitUnreadable, err)
 	}
 	defer w.Close()
+	return lookWith(ctx, w, o, flows)
+}
+
+func lookWith(ctx context.Context, w *watcher.Watcher, o *options, flows bool) (*incident.View, error) {
 	state := incident.NewState()
 	w.Once(state.Apply)
 	view := state.View(w.Now())
@@ -131,16 +130,20 @@ func look(ctx context.Context, o *options) (*incident.View, error) {
 		state.Apply(o)
 		return state.View(w.Now()), nil
 	}
-	if !mayHeal(view) {
-		return view, nil
+	if mayHeal(view) {
+		select {
+		case <-time.After(secondLook):
+		case <-ctx.Done():
+			return nil, exit(ExitUnreadable, ctx.Err())
+		}
+		w.Once(state.Apply)
+		view = state.View(w.Now())
 	}
-	select {
-	case <-time.After(secondLook):
-	case <-ctx.Done():
-		return nil, exit(ExitUnreadable, ctx.Err())
+	if flows {
+		w.Survey(view.Table.Masquerade, state.Apply)
+		view = state.View(w.Now())
 	}
-	w.Once(state.Apply)
-	return state.View(w.Now()), nil
+	return view, nil
 }
 
 // elsewhere says so where nothing of Flannel is found, nobody named a namespace, and this one is evidently not the node's:

@@ -15,6 +15,8 @@ type Assessment struct {
 	Findings []Finding           // worst first, of equal ones causes above effects
 	Due      []flannel.Wanted    // the chains that Flannel should have here, as far as anything tells their rules
 	Leftover []Leftover          // what it left and does not use
+
+	Masquerade map[flannel.Family]bool // families in which pods are meant to leave with the node's address
 }
 
 // Leftover is what Flannel left in one family of one backend and does not use any more.
@@ -37,11 +39,15 @@ func Assess(f Facts, h History) Assessment {
 	}
 	j.judgeUnread()
 	j.judgeSplit()
+	j.judgeConntrack()
 	slices.SortFunc(j.chains, func(a, b flannel.ChainDiff) int { return a.ID.Compare(b.ID) })
 	slices.SortStableFunc(j.findings, func(a, b Finding) int {
 		return cmp.Or(a.Severity.Rank()-b.Severity.Rank(), causality(a.ID)-causality(b.ID))
 	})
-	return Assessment{Flannel: j.flannel, Chains: j.chains, Findings: j.findings, Due: j.duties, Leftover: j.leftovers}
+	return Assessment{
+		Flannel: j.flannel, Chains: j.chains, Findings: j.findings, Due: j.duties, Leftover: j.leftovers,
+		Masquerade: j.masqueradeDue(),
+	}
 }
 
 // judgement is the work on one assessment.
@@ -62,6 +68,8 @@ var causes = []string{
 	"config-damaged", "config-key-ignored", "flannel-crash-looping", "table-unreadable", "subnet-mismatch", "backend-split",
 	"table-missing", "chain-missing", "chain-empty", "hook-missing", "base-differs", "rule-missing", "rule-order", "rule-extra",
 	"rule-duplicate", "rule-variant", "old-generation-rules", "leftover-table", "leftover-chain",
+	"conntrack-full", "conntrack-evicting", "snat-port-race", "flows-bare", "flows-translated", "stale-udp-flow", "arriving-snat",
+	"conntrack-clash",
 }
 
 func causality(id string) int { return slices.Index(causes, id) }

@@ -146,3 +146,11 @@ func golden(t *testing.T, path, got string) {
 	}
 	t.Fatalf("%s: %d lines, want %d (-update writes it anew)", path, len(g), len(w))
 }
+
+func BenchmarkAssess(b *testing.B) {
+	f, _ := today()
+	b.ReportAllocs()
+	for b.Loop() {
+		Assess(f, History{})
+	}
+}

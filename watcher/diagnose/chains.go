@@ -22,6 +22,7 @@ const (
 // The remedies; the words are part of the JSON contract.
 const (
 	RemedyReapply = "reapply"
+	RemedyUnstick = "unstick"
 	RemedyPurge   = "purge"
 	RemedyNone    = "none"
 )
@@ -90,7 +91,8 @@ func (j *judgement) judgeCopies(s sight, w flannel.Wanted, d flannel.ChainDiff) 
 		severity = Warning
 	}
 	f := Finding{ID: "rule-duplicate", Severity: severity, Object: w.HookChain.String(), Chain: w.HookChain}
-	f.Summary = fmt.Sprintf("The jump to %s stands in %s ×%d: packets walk the chain again.", d.ID.Name, j.name(w.HookChain), d.Hook.Copies)
+	f.Summary = fmt.Sprintf("The jump to %s stands in %s ×%d: packets walk the chain again.",
+		d.ID.Name, j.name(w.HookChain), d.Hook.Copies)
 	f.Detail = []string{"flanneld looks only whether there is one, and never removes another"}
 	j.offerReapply(&f)
 	j.find(f)
@@ -147,8 +149,12 @@ func (j *judgement) judgeDuplicates(s sight, d flannel.ChainDiff, l []flannel.Ru
 	if copies >= many {
 		severity = Warning
 	}
-	j.repair(s, d, "rule-duplicate", severity, fmt.Sprintf("%s holds %s more than once: %d needless copies that every packet walks.",
-		j.name(d.ID), rules(len(l)), copies), quote(d.ID, l)...)
+	needless := "1 needless copy"
+	if copies > 1 {
+		needless = fmt.Sprintf("%d needless copies", copies)
+	}
+	j.repair(s, d, "rule-duplicate", severity, fmt.Sprintf("%s holds %s more than once: %s in the way of every packet.",
+		j.name(d.ID), rules(len(l)), needless), quote(d.ID, l)...)
 }
 
 // judgeExtra tells of rules in Flannel's chain that are not Flannel's. They are not flanwatch's to remove.

@@ -66,8 +66,11 @@ func TestWhatIsWrongWithAChainBecomesAFinding(t *testing.T) {
 
 	for _, c := range []edit{
 		{"in health nothing", func(*Facts, *flannel.Ruleset) {}, nil, "", ""},
-		{"emptied", func(_ *Facts, rs *flannel.Ruleset) { *masq(rs) = nil },
-			[]string{"critical chain-empty"}, "v4 nat FLANNEL-POSTRTG is empty: new connections of pods", RemedyReapply},
+		{
+			"emptied", func(_ *Facts, rs *flannel.Ruleset) { *masq(rs) = nil },
+			[]string{"critical chain-empty"},
+			"v4 nat FLANNEL-POSTRTG is empty: new connections of pods", RemedyReapply,
+		},
 		{"emptied while flanneld starts", func(f *Facts, rs *flannel.Ruleset) {
 			*masq(rs) = nil
 			f.Procs = flannel.Know([]Process{flanneldOf(time.Second)}, "", now)
@@ -76,8 +79,11 @@ func TestWhatIsWrongWithAChainBecomesAFinding(t *testing.T) {
 			*masq(rs) = nil
 			f.Procs = flannel.Miss[[]Process](flannel.Unreadable, "no", "", now)
 		}, []string{"warning chain-empty"}, "is empty", RemedyNone},
-		{"forwarding emptied", func(_ *Facts, rs *flannel.Ruleset) { rs.Chain(fwd4).Entries = nil },
-			[]string{"warning chain-empty"}, "passes only while", RemedyReapply},
+		{
+			"forwarding emptied", func(_ *Facts, rs *flannel.Ruleset) { rs.Chain(fwd4).Entries = nil },
+			[]string{"warning chain-empty"},
+			"passes only while", RemedyReapply,
+		},
 		{"forwarding emptied below a policy that drops", func(_ *Facts, rs *flannel.Ruleset) {
 			rs.Chain(fwd4).Entries = nil
 			noPolicy(rs)
@@ -86,8 +92,11 @@ func TestWhatIsWrongWithAChainBecomesAFinding(t *testing.T) {
 			*rs.Chain(masq4) = flannel.Chain{ID: masq4}
 			rs.Chain(baseOf(masq4)).Entries = nil
 		}, []string{"critical chain-missing"}, "is missing", RemedyReapply},
-		{"unreferenced", func(_ *Facts, rs *flannel.Ruleset) { rs.Chain(baseOf(masq4)).Entries = nil },
-			[]string{"critical hook-missing"}, "Nothing leads to v4 nat FLANNEL-POSTRTG", RemedyReapply},
+		{
+			"unreferenced", func(_ *Facts, rs *flannel.Ruleset) { rs.Chain(baseOf(masq4)).Entries = nil },
+			[]string{"critical hook-missing"},
+			"Nothing leads to v4 nat FLANNEL-POSTRTG", RemedyReapply,
+		},
 		{"a jump for some packets only", func(_ *Facts, rs *flannel.Ruleset) {
 			rs.Chain(baseOf(masq4)).Entries[0].Rule = rule(t, "-s 10.0.0.0/8 -j FLANNEL-POSTRTG")
 		}, []string{"warning hook-missing"}, "Only some packets", RemedyReapply},
@@ -100,16 +109,29 @@ func TestWhatIsWrongWithAChainBecomesAFinding(t *testing.T) {
 		{"without the last rule", drop(5), []string{"warning rule-missing"}, "keeps its source", RemedyReapply},
 		{"two that spare swapped", swap(1, 2), []string{"info rule-order"}, "makes no difference", RemedyReapply},
 		{"masquerading before sparing", swap(1, 4), []string{"warning rule-order"}, "before the rule that spares", RemedyReapply},
-		{"a rule of somebody else", add("-p tcp -j ACCEPT"), []string{"warning rule-extra"}, "1 rule that Flannel did not write", RemedyNone},
-		{"a rule that nobody understands", add("-m statistic --mode nth --every 2 --packet 0 -j ACCEPT"),
-			[]string{"warning rule-extra"}, "did not write", RemedyNone},
-		{"both variants", add(`-s 10.244.0.0/16 ! -d 224.0.0.0/4 -m comment --comment "flanneld masq" -j MASQUERADE`),
-			[]string{"warning rule-variant"}, "masquerades twice over", RemedyReapply},
+		{
+			"a rule of somebody else", add("-p tcp -j ACCEPT"),
+			[]string{"warning rule-extra"},
+			"1 rule that Flannel did not write", RemedyNone,
+		},
+		{
+			"a rule that nobody understands", add("-m statistic --mode nth --every 2 --packet 0 -j ACCEPT"),
+			[]string{"warning rule-extra"},
+			"did not write", RemedyNone,
+		},
+		{
+			"both variants", add(`-s 10.244.0.0/16 ! -d 224.0.0.0/4 -m comment --comment "flanneld masq" -j MASQUERADE`),
+			[]string{"warning rule-variant"},
+			"masquerades twice over", RemedyReapply,
+		},
 		{"the other variant than flanneld was told", func(f *Facts, _ *flannel.Ruleset) {
 			f.Node.RandomFully = flannel.Know(false, "flags", now)
 		}, []string{"warning rule-variant"}, "which flanneld was told not to", RemedyReapply},
-		{"one copy", add(`-s 10.244.0.0/16 ! -d 224.0.0.0/4 -m comment --comment "flanneld masq" -j MASQUERADE --random-fully`),
-			[]string{"info rule-duplicate"}, "1 needless copies", RemedyReapply},
+		{
+			"one copy", add(`-s 10.244.0.0/16 ! -d 224.0.0.0/4 -m comment --comment "flanneld masq" -j MASQUERADE --random-fully`),
+			[]string{"info rule-duplicate"},
+			"1 needless copy", RemedyReapply,
+		},
 		{"thousands of copies", func(_ *Facts, rs *flannel.Ruleset) {
 			c := rs.Chain(fwd4)
 			for range 2257 {
@@ -158,7 +180,7 @@ func TestForwardRulesAreDueOnlyWhereFlanneldWritesThem(t *testing.T) {
 		f.set(flannel.IptablesNft, *rs)
 		return f, rs
 	}
-	f, rs := without()
+	f, _ := without()
 	wantIDs(t, Assess(f, History{})) // the flags are not known, so its absence is not known to be wrong
 
 	f.Node.ForwardRules = flannel.Know(false, "flags of flanneld", now)
@@ -170,9 +192,8 @@ func TestForwardRulesAreDueOnlyWhereFlanneldWritesThem(t *testing.T) {
 	f, _ = without()
 	wantIDs(t, Assess(f, History{Since: map[flannel.ChainID]flannel.Time{fwd4: {}}}), "warning chain-missing")
 
-	f, rs = today()
+	f, _ = today()
 	f.Node.ForwardRules = flannel.Know(false, "flags of flanneld", now)
-	f.set(flannel.IptablesNft, *rs)
 	a := Assess(f, History{})
 	wantIDs(t, a, "info leftover-chain") // written by an earlier flanneld
 	wantState(t, a, fwd4, flannel.ChainLeftover)
@@ -245,8 +266,7 @@ func TestSeveralNetworksAreHealthyAndOneMissingPairIsExactlyThat(t *testing.T) {
 
 func TestRulesForAnotherSubnetAreAMismatchAndNothingElse(t *testing.T) {
 	for _, c := range []struct{ network, subnet string }{{network4, "10.244.9.0/24"}, {"10.99.0.0/16", "10.99.1.0/24"}} {
-		f, rs := today()
-		_ = rs
+		f, _ := today()
 		f.Node.Networks.Value, f.Node.Subnets.Value = prefixList(c.network), prefixList(c.subnet)
 		a := Assess(f, History{})
 		for _, found := range a.Findings {
@@ -271,7 +291,8 @@ func TestNetworksComeFromTheRulesWhereNoFileTellsThem(t *testing.T) {
 	f.set(flannel.IptablesNft, *rs)
 	a := Assess(f, History{})
 	wantIDs(t, a, "warning rule-missing")
-	if a.Findings[0].Refused == "" || !slices.Contains(a.Findings[0].Detail, "the pod networks are taken from the rules themselves") {
+	if a.Findings[0].Refused == "" ||
+		!slices.Contains(a.Findings[0].Detail, "the pod networks are taken from the rules themselves") {
 		t.Error(told(a), a.Findings[0].Detail)
 	}
 

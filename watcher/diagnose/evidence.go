@@ -32,7 +32,7 @@ func (j *judgement) processEvidence() []string {
 	}
 	var out []string
 	for _, p := range j.procs() {
-		line := fmt.Sprintf("%s[%d] runs for %s", flannel.Printable(p.Comm), p.PID, age(j.facts.At.Sub(p.Started)))
+		line := fmt.Sprintf("%s[%d] runs since %s", flannel.Printable(p.Comm), p.PID, clock(p.Started, j.facts.At))
 		if p.Version != "" {
 			line += ", version " + flannel.Printable(p.Version)
 		}
@@ -45,7 +45,7 @@ func (j *judgement) processEvidence() []string {
 		out = append(out, fmt.Sprintf("%d starts in the last five minutes", n))
 	}
 	if j.bereft() {
-		out = append(out, fmt.Sprintf("Flannel stopped %s ago", age(j.facts.At.Sub(j.history.Stopped))))
+		out = append(out, fmt.Sprintf("Flannel stopped at %s", clock(j.history.Stopped, j.facts.At)))
 	}
 	return out
 }
@@ -138,8 +138,9 @@ func (j *judgement) judgeConfig() {
 	for _, p := range j.facts.Node.Ignored {
 		j.find(Finding{
 			ID: "config-key-ignored", Severity: Info, Object: fmt.Sprintf("%s:%d", flannel.Printable(p.File), p.Line),
-			Summary: fmt.Sprintf("Flannel does not know the key %q in %s and ignores it.", flannel.Printable(p.What), flannel.Printable(p.File)),
-			Detail:  []string{"nftables mode is switched on by EnableNFTables alone"},
+			Summary: fmt.Sprintf("Flannel does not know the key %q in %s and ignores it.",
+				flannel.Printable(p.What), flannel.Printable(p.File)),
+			Detail: []string{"nftables mode is switched on by EnableNFTables alone"},
 		})
 	}
 	if len(j.facts.Node.Others) > 0 {
@@ -235,15 +236,10 @@ func orWord(why, word string) string {
 	return flannel.Printable(why)
 }
 
-// age is a duration in one unit that a person takes in at a glance.
-func age(d time.Duration) string {
-	switch {
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%.0f s", d.Seconds())
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%.0f min", d.Minutes())
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%.0f h", d.Hours())
+// clock is a moment as a person says it at another one. Ages would be stale where a verdict stands for long.
+func clock(t, now flannel.Time) string {
+	if t.Wall.Format(time.DateOnly) == now.Wall.Format(time.DateOnly) {
+		return t.Wall.Format(time.TimeOnly)
 	}
-	return fmt.Sprintf("%.0f days", d.Hours()/24)
+	return t.Wall.Format(time.DateTime)
 }

@@ -64,13 +64,12 @@ func TestACrashLoopIsTold(t *testing.T) {
 	}
 }
 
-func TestAgesAreReadAtAGlance(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		3 * time.Second: "3 s", 5 * time.Minute: "5 min", 5 * time.Hour: "5 h", 72 * time.Hour: "3 days",
-	} {
-		if got := age(d); got != want {
-			t.Errorf("age(%v) = %q, want %q", d, got, want)
-		}
+func TestAMomentOfAnotherDayIsToldWithItsDate(t *testing.T) {
+	if got := clock(now.Add(-hour), now); got != "11:04:31" {
+		t.Errorf("an hour ago is %q", got)
+	}
+	if got := clock(now.Add(-30*hour), now); got != "2026-11-29 06:04:31" {
+		t.Errorf("thirty hours ago is %q", got)
 	}
 }
 

@@ -5,6 +5,7 @@ package diagnose
 import (
 	"time"
 
+	"flanwatch/conntrack"
 	"flanwatch/flannel"
 )
 
@@ -16,6 +17,9 @@ type Facts struct {
 	Procs    flannel.Reading[[]Process]
 	Links    flannel.Reading[[]Link]
 	Problems []flannel.Problem
+
+	Conntrack flannel.Reading[conntrack.Health] // counters of connection tracking
+	Flows     flannel.Reading[conntrack.Survey] // what its entries say of pods; Unread unless somebody asked
 }
 
 // ProcessKind tells what a process is to Flannel.
@@ -117,5 +121,6 @@ type History struct {
 	Since         map[flannel.ChainID]flannel.Time // chains seen before: since when present or not, empty or not
 	Resync        time.Duration                    // repair period seen, 0 if none was
 	Flannel       Flannel                          // the last verdict that found a dialect in use
+	Conntrack     conntrack.Trend                  // what the counters of connection tracking did in the last minute
 	Stopped       flannel.Time                     // when the last process of Flannel went while we watched; zero if none did
 }

@@ -11,8 +11,10 @@ import (
 )
 
 func k3s(args ...string) Process {
-	return Process{PID: 900, Kind: ProcK3s, Comm: "k3s-server", Cmdline: append([]string{"/usr/local/bin/k3s"}, args...),
-		Started: now.Add(-time.Hour)}
+	return Process{
+		PID: 900, Kind: ProcK3s, Comm: "k3s-server", Cmdline: append([]string{"/usr/local/bin/k3s"}, args...),
+		Started: now.Add(-time.Hour),
+	}
 }
 
 func TestWhetherFlannelRunsIsDecidedFromEvidence(t *testing.T) {
@@ -47,9 +49,9 @@ func TestWhetherFlannelRunsIsDecidedFromEvidence(t *testing.T) {
 		want     FlannelState
 		evidence string
 	}{
-		{"a flanneld of an hour is live", with, History{}, FlannelLive, "flanneld[2210] runs for 60 min"},
-		{"one of three seconds is starting", procs(with, flanneldOf(3*time.Second)), History{}, FlannelStarting, "runs for 3 s"},
-		{"one beyond its repair period and five seconds is live", procs(with, flanneldOf(11*time.Second)), History{}, FlannelLive, "11 s"},
+		{"a flanneld of an hour is live", with, History{}, FlannelLive, "flanneld[2210] runs since 11:04:31"},
+		{"one of three seconds is starting", procs(with, flanneldOf(3*time.Second)), History{}, FlannelStarting, "runs since 12:04:28"},
+		{"one beyond its repair period and five seconds is live", procs(with, flanneldOf(11*time.Second)), History{}, FlannelLive, "12:04:20"},
 		{"the repair period that was seen counts", procs(with, flanneldOf(11*time.Second)), History{Resync: time.Minute}, FlannelStarting, ""},
 		{"three starts in five minutes are a crash loop", with, starts(time.Second, time.Minute, 4*time.Minute), FlannelCrashing, "3 starts"},
 		{"also while it is down", with.without(), starts(time.Second, time.Minute, 4*time.Minute), FlannelCrashing, ""},
@@ -160,7 +162,7 @@ func TestAFlanneldThatStoppedWhileWeWatchedIsMissed(t *testing.T) {
 
 	a := Assess(f, History{Stopped: now.Add(-20 * time.Second)})
 	wantIDs(t, a, "critical chain-empty")
-	if !strings.Contains(strings.Join(a.Flannel.Evidence, "\n"), "stopped 20 s ago") {
+	if !strings.Contains(strings.Join(a.Flannel.Evidence, "\n"), "stopped at 12:04:11") {
 		t.Error(a.Flannel.Evidence)
 	}
 	wantIDs(t, Assess(f, History{Stopped: now.Add(-time.Hour)}), "warning leftover-chain", "info leftover-chain")

@@ -44,8 +44,10 @@ func facts(networks, subnets []netip.Prefix) Facts {
 }
 
 func flanneldOf(age time.Duration) Process {
-	return Process{PID: 2210, Kind: ProcFlanneld, Comm: "flanneld", Cmdline: []string{"/opt/bin/flanneld", "--ip-masq"},
-		Env: map[string]string{}, Started: now.Add(-age)}
+	return Process{
+		PID: 2210, Kind: ProcFlanneld, Comm: "flanneld", Cmdline: []string{"/opt/bin/flanneld", "--ip-masq"},
+		Env: map[string]string{}, Started: now.Add(-age),
+	}
 }
 
 func (f *Facts) set(b flannel.Backend, rs flannel.Ruleset) {

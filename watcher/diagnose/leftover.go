@@ -15,7 +15,7 @@ func (j *judgement) judgeLeftover(s sight, places []place) {
 		d.State, d.Wanted, d.Found = flannel.ChainLeftover, 0, 0
 		j.chains = append(j.chains, d)
 		if s.backend != flannel.Nftables {
-			j.findLeftoverChain(p)
+			j.findLeftoverChain(s, p)
 		}
 	}
 	if s.table && (len(places) > 0 || !j.normalTable(s)) {
@@ -27,7 +27,7 @@ func (j *judgement) judgeLeftover(s sight, places []place) {
 // those of the families that it serves.
 func (j *judgement) normalTable(s sight) bool { return j.due() && j.expectedIn(s.backend) }
 
-func (j *judgement) findLeftoverChain(p place) {
+func (j *judgement) findLeftoverChain(s sight, p place) {
 	f := Finding{
 		ID: "leftover-chain", Severity: Info, Object: p.id.String(), Chain: p.id,
 		Detail: []string{rulesAndJumps(p)},
@@ -42,6 +42,9 @@ func (j *judgement) findLeftoverChain(p place) {
 		f.Summary = fmt.Sprintf("%s is left over with %s that nothing jumps to: without effect.", j.name(p.id), rules(p.rules))
 	case masq:
 		f.Severity = Warning
+		if n := masqueraded(s.rules.Chain(p.id)); n > 0 {
+			f.Detail = append(f.Detail, fmt.Sprintf("it has masqueraded %d connections", n))
+		}
 		f.Summary = fmt.Sprintf("%s is left over and still masquerades: traffic between pods can get a node's address.",
 			j.name(p.id))
 	default:
@@ -52,6 +55,17 @@ func (j *judgement) findLeftoverChain(p place) {
 	}
 	j.offerPurge(&f)
 	j.find(f)
+}
+
+// masqueraded is how many connections the rules of a chain have masqueraded.
+func masqueraded(c *flannel.Chain) uint64 {
+	var n uint64
+	for i := range c.Entries {
+		if e := &c.Entries[i]; e.Counted && e.Rule.Target.Kind == flannel.TargetMasquerade {
+			n += e.Counter.Packets
+		}
+	}
+	return n
 }
 
 func (j *judgement) findLeftoverTable(s sight) {

@@ -9,13 +9,21 @@ import (
 )
 
 func TestAfterAMigrationTheLeftoversAreNamedWithTheNewOwner(t *testing.T) {
-	f, _ := today()
+	f, rs := today()
+	c := rs.Chain(masq4)
+	for i := range c.Entries {
+		c.Entries[i].Counted, c.Entries[i].Counter.Packets = true, 7
+	}
+	f.set(flannel.IptablesNft, *rs)
 	f = f.without()
 	f.Links = flannel.Know([]Link{{Name: "vxlan.calico", Type: "vxlan", Up: true}, {Name: "cali0123", Type: "veth", Up: true}}, "", now)
 	a := Assess(f, History{})
 	wantIDs(t, a, "warning leftover-chain", "warning leftover-chain")
 	wantState(t, a, masq4, flannel.ChainLeftover)
 	if !slices.Contains(a.Findings[0].Detail, "another network plugin is here: vxlan.calico, cali0123") {
+		t.Errorf("detail %q", a.Findings[0].Detail)
+	}
+	if !slices.Contains(a.Findings[0].Detail, "it has masqueraded 14 connections") {
 		t.Errorf("detail %q", a.Findings[0].Detail)
 	}
 	if a.Findings[0].Remedy != RemedyPurge {

@@ -3,6 +3,7 @@ package host
 import (
 	"cmp"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -65,6 +66,19 @@ func Combine(e Evidence, now flannel.Time) flannel.Node {
 	n.NFTables = first(all, func(c Claim) *bool { return c.NFTables }, why, now)
 	n.Resync = first(all, func(c Claim) *time.Duration { return unlessZero(c.Resync) }, why, now)
 	n.MTU = first(all, func(c Claim) *int { return unlessZero(c.MTU) }, why, now)
+	return n
+}
+
+// Same tells whether two looks say the same; when they looked does not matter.
+func Same(a, b flannel.Node) bool { return reflect.DeepEqual(timeless(a), timeless(b)) }
+
+func timeless(n flannel.Node) flannel.Node {
+	for _, at := range []*flannel.Time{
+		&n.Networks.At, &n.Subnets.At, &n.IPMasq.At, &n.IPMasq6.At, &n.ForwardRules.At, &n.RandomFully.At,
+		&n.NFTables.At, &n.Resync.At, &n.MTU.At, &n.Distribution.At,
+	} {
+		*at = flannel.Time{}
+	}
 	return n
 }
 

@@ -50,7 +50,9 @@ func TestTheBestSourceDecidesAndOthersAreKept(t *testing.T) {
 		},
 		"one that disagrees is kept": {
 			[]Claim{env, {Source: "net-conf.json", Networks: nets("10.42.0.0/16")}},
-			"[10.244.0.0/16] from subnet.env", "[10.244.1.0/24] from subnet.env", []string{"net-conf.json"}, written,
+			"[10.244.0.0/16] from subnet.env", "[10.244.1.0/24] from subnet.env",
+			[]string{"net-conf.json"},
+			written,
 		},
 		"one that speaks of another family does not disagree": {
 			[]Claim{env, {Source: "kube-proxy", Networks: nets("fd00::/48")}},
@@ -58,7 +60,8 @@ func TestTheBestSourceDecidesAndOthersAreKept(t *testing.T) {
 		},
 		"networks in another order agree": {
 			[]Claim{{Source: "a", Networks: nets("10.1.0.0/16", "10.2.0.0/16")}, {Source: "b", Networks: nets("10.2.0.0/16", "10.1.0.0/16")}},
-			"[10.1.0.0/16 10.2.0.0/16] from a", "absent: no source tells it", nil, time.Time{},
+			"[10.1.0.0/16 10.2.0.0/16] from a", "absent: no source tells it", nil,
+			time.Time{},
 		},
 		"networks and subnets of different sources": {
 			[]Claim{{Source: "net-conf.json", Written: written, Networks: nets("10.244.0.0/16")}, {Source: "cni0", Subnets: nets("10.244.3.1/24")}},
@@ -66,18 +69,23 @@ func TestTheBestSourceDecidesAndOthersAreKept(t *testing.T) {
 		},
 		"a subnet of another cluster is passed over for one that fits": {
 			[]Claim{
-				{Source: "net-conf.json", Networks: nets("10.244.0.0/16")}, {Source: "old", Subnets: nets("10.42.1.0/24")},
+				{Source: "net-conf.json", Networks: nets("10.244.0.0/16")},
+				{Source: "old", Subnets: nets("10.42.1.0/24")},
 				{Source: "cni0", Subnets: nets("10.244.3.1/24")},
 			},
-			"[10.244.0.0/16] from net-conf.json", "[10.244.3.0/24] from cni0", []string{"old"}, time.Time{},
+			"[10.244.0.0/16] from net-conf.json", "[10.244.3.0/24] from cni0",
+			[]string{"old"},
+			time.Time{},
 		},
 		"a subnet outside is still told where none fits": {
 			[]Claim{{Source: "net-conf.json", Networks: nets("10.244.0.0/16")}, {Source: "old", Subnets: nets("10.42.1.0/24")}},
-			"[10.244.0.0/16] from net-conf.json", "[10.42.1.0/24] from old", nil, time.Time{},
+			"[10.244.0.0/16] from net-conf.json", "[10.42.1.0/24] from old", nil,
+			time.Time{},
 		},
 		"both families": {
 			[]Claim{{Source: "e", Networks: nets("10.244.0.0/16", "fd00:244::/48"), Subnets: nets("10.244.1.1/24", "fd00:244:0:1::1/64")}},
-			"[10.244.0.0/16 fd00:244::/48] from e", "[10.244.1.0/24 fd00:244:0:1::/64] from e", nil, time.Time{},
+			"[10.244.0.0/16 fd00:244::/48] from e", "[10.244.1.0/24 fd00:244:0:1::/64] from e", nil,
+			time.Time{},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -137,5 +145,21 @@ func TestWhatCouldNotBeReadIsNotAbsent(t *testing.T) {
 	n = Combine(Evidence{Failures: failures, Claims: []Claim{{Source: "e", Networks: nets("10.244.0.0/16")}}}, flannel.Time{})
 	if n.Networks.State != flannel.Known || n.Subnets.State != flannel.Unreadable {
 		t.Errorf("networks %v, subnets %v", n.Networks.State, n.Subnets.State)
+	}
+}
+
+func TestTheTimeOfLookingIsNoDifference(t *testing.T) {
+	e := Evidence{
+		Claims:       []Claim{{Source: "e", Networks: nets("10.244.0.0/16"), Settings: Settings{IPMasq: yes(), MTU: 1450}}},
+		Distribution: flannel.Know("k3s", "x", flannel.Time{Boot: 1}),
+	}
+	a, b := Combine(e, flannel.Time{Boot: 1}), Combine(e, flannel.Time{Boot: 2})
+	b.Distribution.At.Boot = 2
+	if !Same(a, b) {
+		t.Errorf("the same facts differ:\n%+v\n%+v", a, b)
+	}
+	e.Claims[0].MTU = 1400
+	if Same(a, Combine(e, flannel.Time{Boot: 1})) {
+		t.Error("another MTU makes no difference")
 	}
 }

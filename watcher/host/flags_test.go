@@ -46,13 +46,19 @@ func TestFlanneldSettings(t *testing.T) {
 		masq, forward, random string
 		resync                time.Duration
 	}{
-		"the defaults":                         {"", none, "off", "on", "unsaid", 5 * time.Second},
-		"the DaemonSet of kube-flannel":        {"--ip-masq --kube-subnet-mgr", none, "on", "on", "unsaid", 5 * time.Second},
-		"RKE2 canal":                           {"--ip-masq --kube-subnet-mgr --iptables-forward-rules=false --ip-blackhole-route", none, "on", "off", "unsaid", 5 * time.Second},
-		"without fully random ports":           {"--ip-masq --ip-masq-fully-random-disable", none, "on", "on", "off", 5 * time.Second},
-		"another resync period":                {"--iptables-resync=60", none, "off", "on", "unsaid", time.Minute},
-		"from the environment":                 {"", map[string]string{"FLANNELD_IP_MASQ": "true", "FLANNELD_IPTABLES_RESYNC": "9"}, "on", "on", "unsaid", 9 * time.Second},
-		"a flag wins over the environment":     {"--ip-masq=false", map[string]string{"FLANNELD_IP_MASQ": "true"}, "off", "on", "unsaid", 5 * time.Second},
+		"the defaults":                  {"", none, "off", "on", "unsaid", 5 * time.Second},
+		"the DaemonSet of kube-flannel": {"--ip-masq --kube-subnet-mgr", none, "on", "on", "unsaid", 5 * time.Second},
+		"RKE2 canal": {
+			"--ip-masq --kube-subnet-mgr --iptables-forward-rules=false --ip-blackhole-route", none, "on", "off", "unsaid", 5 * time.Second,
+		},
+		"without fully random ports": {"--ip-masq --ip-masq-fully-random-disable", none, "on", "on", "off", 5 * time.Second},
+		"another resync period":      {"--iptables-resync=60", none, "off", "on", "unsaid", time.Minute},
+		"from the environment": {
+			"", map[string]string{"FLANNELD_IP_MASQ": "true", "FLANNELD_IPTABLES_RESYNC": "9"}, "on", "on", "unsaid", 9 * time.Second,
+		},
+		"a flag wins over the environment": {
+			"--ip-masq=false", map[string]string{"FLANNELD_IP_MASQ": "true"}, "off", "on", "unsaid", 5 * time.Second,
+		},
 		"an empty variable is none":            {"", map[string]string{"FLANNELD_IP_MASQ": ""}, "off", "on", "unsaid", 5 * time.Second},
 		"an unreadable environment hides what": {"--ip-masq", nil, "on", "unsaid", "unsaid", 0},
 		"values that are none":                 {"--ip-masq=x --iptables-resync=-1", none, "unsaid", "on", "unsaid", 0},
@@ -95,10 +101,16 @@ func TestK3s(t *testing.T) {
 		masq6       string
 		networks    int
 	}{
-		"a server with defaults":                 {"k3s-server", "k3s server", "", true, "off", 0},
-		"a server told by flag":                  {"k3s-server", "k3s server --flannel-ipv6-masq --cluster-cidr 10.42.0.0/16,fd00:42::/56", "", true, "on", 2},
-		"a server told by file":                  {"k3s-server", "k3s server", "flannel-ipv6-masq: true\ncluster-cidr: \"10.42.0.0/16\"\n", true, "on", 1},
-		"a flag wins over the file":              {"k3s-server", "k3s server --flannel-ipv6-masq=false", "flannel-ipv6-masq: true\n", true, "off", 0},
+		"a server with defaults": {"k3s-server", "k3s server", "", true, "off", 0},
+		"a server told by flag": {
+			"k3s-server", "k3s server --flannel-ipv6-masq --cluster-cidr 10.42.0.0/16,fd00:42::/56", "", true, "on", 2,
+		},
+		"a server told by file": {
+			"k3s-server", "k3s server", "flannel-ipv6-masq: true\ncluster-cidr: \"10.42.0.0/16\"\n", true, "on", 1,
+		},
+		"a flag wins over the file": {
+			"k3s-server", "k3s server --flannel-ipv6-masq=false", "flannel-ipv6-masq: true\n", true, "off", 0,
+		},
 		"a server whose file cannot be read":     {"k3s-server", "k3s server", "", false, "unsaid", 0},
 		"the same, where the flag tells already": {"k3s-server", "k3s server --flannel-ipv6-masq", "", false, "on", 0},
 		"an agent, whom its server tells":        {"k3s-agent", "k3s agent", "", true, "unsaid", 0},

@@ -25,6 +25,7 @@ type Options struct {
 type Reader struct {
 	options Options
 	kernel  *netlink.Handle
+	volumes volumes
 }
 
 // Open prepares reading; links and routes will be those of the calling thread's network namespace.
@@ -47,7 +48,7 @@ func (r *Reader) Close() { r.kernel.Close() }
 func (r *Reader) Node(
 	procs flannel.Reading[[]diagnose.Process], near []diagnose.Process, rules []*flannel.Ruleset, now flannel.Time,
 ) flannel.Node {
-	g := &gatherer{files: r.options.Files, proc: r.options.Proc}
+	g := &gatherer{files: r.options.Files, proc: r.options.Proc, volumes: &r.volumes, now: now}
 	if procs.State == flannel.Unreadable {
 		g.evidence.Failures = append(g.evidence.Failures, Failure{Source: "processes", Why: procs.Why})
 	}
@@ -66,6 +67,8 @@ func (r *Reader) Node(
 	g.links(r.kernel)
 	g.kubeProxy(near)
 	g.claim(Claim{Source: sourceGiven, Networks: r.options.Networks, Subnets: r.options.Subnets})
+
+	g.evidence.Claims = append(g.evidence.Claims, g.defaults...)
 
 	g.evidence.Name, _ = os.Hostname()
 	g.evidence.Distribution = distribution(procs, near, g.traces(), now)

@@ -129,6 +129,24 @@ func TestNodeOfCanalBeforeAndInAnOutage(t *testing.T) {
 	}
 }
 
+func TestTheSearchThroughPodsIsNotRepeatedAtOnce(t *testing.T) {
+	root := t.TempDir()
+	files := openRoot(t, root)
+	var v volumes
+	at := func(s time.Duration) flannel.Time { return flannel.Time{Boot: s*time.Second + 1} }
+	write(t, root, "kubelet/pods/1/volumes/kubernetes.io~configmap/cfg/net-conf.json", "{}")
+	if got := v.find(files, "/kubelet", at(0)); len(got) != 1 {
+		t.Errorf("first search: %v", got)
+	}
+	write(t, root, "kubelet/pods/2/volumes/kubernetes.io~configmap/cfg/net-conf.json", "{}")
+	if got := v.find(files, "/kubelet", at(29)); len(got) != 1 {
+		t.Errorf("searched again too early: %v", got)
+	}
+	if got := v.find(files, "/kubelet", at(30)); len(got) != 2 {
+		t.Errorf("not searched again: %v", got)
+	}
+}
+
 func TestTheNewerSubnetEnvCounts(t *testing.T) {
 	n := labtest.New(t)
 	root := t.TempDir()
@@ -344,10 +362,27 @@ func BenchmarkNode(b *testing.B) {
 		defer r.Close()
 		b.ReportAllocs()
 		for b.Loop() {
-			r.Node(flannel.Reading[[]diagnose.Process]{}, nil, nil, flannel.Time{})
+			r.Node(flannel.Reading[[]diagnose.Process]{}, nil, nil, flannel.Time{Boot: 1})
 		}
 		return nil
 	}); err != nil {
 		b.Fatal(err)
+	}
+}
+
+// flanneld writes into subnet.env what is in force; a wrapper or a file may have told it.
+func TestSubnetEnvOutweighsAFlagThatIsNotThere(t *testing.T) {
+	n := labtest.New(t)
+	n.Write("/run/flannel/subnet.env", "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.1.1/24\nFLANNEL_IPMASQ=true\n")
+	p, _ := start(t, n, "flanneld", "--kube-subnet-mgr")
+	look := func() flannel.Node {
+		return look(t, n, Options{Files: openRoot(t, n.Root())}, []diagnose.Process{p}, nil)
+	}
+	if node := look(); node.IPMasq.State != flannel.Known || !node.IPMasq.Value {
+		t.Errorf("beside a subnet.env that says so, ip-masq is %+v", node.IPMasq)
+	}
+	n.Must("rm /run/flannel/subnet.env")
+	if node := look(); node.IPMasq.State != flannel.Known || node.IPMasq.Value {
+		t.Errorf("by default ip-masq is %+v", node.IPMasq)
 	}
 }

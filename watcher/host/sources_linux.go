@@ -31,7 +31,26 @@ const (
 type gatherer struct {
 	files    *Files
 	proc     string
+	volumes  *volumes
+	now      flannel.Time
 	evidence Evidence
+	defaults []Claim // what programs do unless told otherwise
+}
+
+// volumes remembers which ConfigMap volumes hold a net-conf.json: a search goes through the folders of all pods.
+type volumes struct {
+	searched flannel.Time
+	names    []string
+}
+
+// searchPause is how long the outcome of a search is good.
+const searchPause = 30 * time.Second
+
+func (v *volumes) find(files *Files, dir string, now flannel.Time) []string {
+	if v.searched.IsZero() || now.Sub(v.searched) >= searchPause {
+		v.names, v.searched = files.Glob(path.Join(dir, configMaps), maxPods), now
+	}
+	return v.names
 }
 
 // roots opens the files of each flanneld as it sees them itself. A process that ended meanwhile has none.
@@ -150,7 +169,7 @@ func (g *gatherer) netConfs(procs, near []diagnose.Process, roots map[int]*Files
 		}
 	}
 	if len(list) == 0 {
-		list = g.volumes(near)
+		list = g.mounted(near)
 	}
 	for i, f := range list {
 		if !slices.ContainsFunc(list[:i], f.same) {
@@ -159,7 +178,8 @@ func (g *gatherer) netConfs(procs, near []diagnose.Process, roots map[int]*Files
 	}
 }
 
-func (g *gatherer) volumes(near []diagnose.Process) []found {
+// mounted reads the net-conf.json of ConfigMap volumes.
+func (g *gatherer) mounted(near []diagnose.Process) []found {
 	dir := kubeletRoot
 	for _, p := range near {
 		if v, ok := flag(p.Cmdline, "--root-dir"); ok && p.Comm == "kubelet" && path.IsAbs(v) {
@@ -167,7 +187,7 @@ func (g *gatherer) volumes(near []diagnose.Process) []found {
 		}
 	}
 	var list []found
-	for _, name := range g.files.Glob(path.Join(dir, configMaps), maxPods) {
+	for _, name := range g.volumes.find(g.files, dir, g.now) {
 		if f, ok := g.take(g.files, "", name); ok {
 			list = append(list, f)
 		}
@@ -209,13 +229,25 @@ func pending(f found, procs []diagnose.Process) bool {
 	return any && older
 }
 
+// flanneldSettings is what a flanneld was told. Where nothing was said of ip-masq, its default holds only if no subnet.env
+// says otherwise: flanneld writes there at each start what is in force, and may have got it in a way that is not seen here.
+func (g *gatherer) flanneldSettings(p diagnose.Process, source string) Settings {
+	f := flanneldOf(p)
+	s := f.settings()
+	if _, said := f.get("ip-masq"); !said {
+		g.defaults = append(g.defaults, Claim{Source: source, Settings: Settings{IPMasq: s.IPMasq}})
+		s.IPMasq = nil
+	}
+	return s
+}
+
 // live takes what running processes were told, the newest first.
 func (g *gatherer) live(procs []diagnose.Process) {
 	for _, p := range slices.Backward(procs) {
 		c := Claim{Source: sourceOf(p)}
 		switch p.Kind {
 		case diagnose.ProcFlanneld:
-			c.Settings = flanneldOf(p).settings()
+			c.Settings = g.flanneldSettings(p, c.Source)
 			if p.Env == nil {
 				g.fail("environment of "+c.Source[len("flags of "):], unix.EACCES)
 			}

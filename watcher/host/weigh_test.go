@@ -82,7 +82,9 @@ func TestDistribution(t *testing.T) {
 		files []string
 		want  string
 	}{
-		"kube-flannel":                     {[]diagnose.Process{flanneld}, near("kubelet"), []string{"/etc/cni/net.d/10-flannel.conflist"}, "kube-flannel"},
+		"kube-flannel": {
+			[]diagnose.Process{flanneld}, near("kubelet"), []string{"/etc/cni/net.d/10-flannel.conflist"}, "kube-flannel",
+		},
 		"kube-flannel without CNI file":    {[]diagnose.Process{flanneld}, nil, nil, "kube-flannel"},
 		"flanneld as a service with etcd":  {[]diagnose.Process{etcd}, nil, nil, "flanneld with etcd"},
 		"Calico's canal":                   {[]diagnose.Process{flanneld}, near("calico-node"), nil, "canal"},

@@ -18,6 +18,8 @@ type chain struct {
 	bare   flannel.Time // since when it has been present or not, empty or not; zero if that was before we watched
 	lane   []Span
 
+	hindsight bool // an announcement told of a time without rules that is over, as a read has shown already; its end is to come
+
 	wasGood bool // it has been good while we watched, and that was its last known state
 	spell   int  // number of the incident that it is part of now, 0 if none
 }
@@ -101,22 +103,28 @@ func (c *chain) shapeOf(rs *flannel.Ruleset) shape {
 	return sh
 }
 
-// hooks counts the jumps that lead from base chains of the same table into the chain.
+// hooks counts the jumps that lead from its base chain into an iptables chain, and whether the kernel calls a native one.
 func hooks(rs *flannel.Ruleset, id flannel.ChainID) int {
-	n := 0
-	for i := range rs.Chains {
-		ch := &rs.Chains[i]
-		if ch.ID.TableID() != id.TableID() || ch.Base == nil {
-			continue
+	if id.Backend == flannel.Nftables {
+		if c := rs.Chain(id); c != nil && c.Base != nil {
+			return 1
 		}
-		for j := range ch.Entries {
-			if t := ch.Entries[j].Rule.Target; t.Kind == flannel.TargetJump && t.Chain == id.Name {
-				n++
-			}
+		return 0
+	}
+	c, n := rs.Chain(baseOf(id)), 0
+	if c == nil || id == baseOf(id) {
+		return 0
+	}
+	for i := range c.Entries {
+		if t := c.Entries[i].Rule.Target; t.Kind == flannel.TargetJump && t.Chain == id.Name {
+			n++
 		}
 	}
 	return n
 }
+
+// emptied is the shape without its rules.
+func (a shape) emptied(present bool) shape { return shape{present: present, hooks: a.hooks} }
 
 func (a shape) equal(b shape) bool {
 	return a.present == b.present && a.rules == b.rules && a.hooks == b.hooks && slices.Equal(a.bodies, b.bodies)

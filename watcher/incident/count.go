@@ -10,6 +10,9 @@ import (
 // milliseconds is not 300 a second. Half of the shortest interval of polling.
 const minSpan = 50 * time.Millisecond
 
+// maxJitter is how far behind a reading an announcement that waited its turn may lie.
+const maxJitter = time.Second
+
 // tally counts one rule as long as it keeps its handle and its body.
 type tally struct {
 	handle, body uint64
@@ -75,7 +78,7 @@ func (m *meter) add(i int, v flannel.Counter, at flannel.Time) Growth {
 // measure tells the speeds since the mark.
 func (m *meter) measure(start, at flannel.Time) {
 	span := at.Sub(m.mark)
-	if at.Session != m.mark.Session || span < 0 {
+	if at.Session != m.mark.Session || span < -maxJitter {
 		m.pause()
 		m.setMark(at)
 		m.good = true

@@ -19,7 +19,7 @@ func (s *State) note(e Event) {
 
 // noteChange tells how a chain changed, the gravest thing first.
 func (s *State) noteChange(c *chain, was, is shape, n news) {
-	gen := s.generation(c.id.Backend)
+	gen := n.generation
 	add := func(kind EventKind, sev diagnose.Severity, text string) {
 		s.note(Event{Time: n.at, Kind: kind, Severity: sev, Chain: c.id, Text: text, Who: n.who, Generation: gen})
 	}
@@ -40,8 +40,11 @@ func (s *State) noteChange(c *chain, was, is shape, n news) {
 	case was.rules == 0 && is.rules > 0:
 		add(EventRefilled, diagnose.Info, fmt.Sprintf("%s refilled, +%s", c.label(), rules(is.rules)))
 	case !slices.Equal(was.bodies, is.bodies):
-		gone, fresh := changes(was.bodies, is.bodies)
-		add(EventChanged, diagnose.Warning, fmt.Sprintf("%s changed, +%d −%s", c.label(), fresh, rules(gone)))
+		if gone, fresh := changes(was.bodies, is.bodies); gone+fresh > 0 {
+			add(EventChanged, diagnose.Warning, fmt.Sprintf("%s changed, +%d −%s", c.label(), fresh, rules(gone)))
+		} else {
+			add(EventChanged, diagnose.Warning, c.label()+" has its rules in another order")
+		}
 	}
 	switch {
 	case was.hooks > 0 && is.hooks == 0:
@@ -54,8 +57,10 @@ func (s *State) noteChange(c *chain, was, is shape, n news) {
 }
 
 func (s *State) noteRestart(c *chain, who *Who, at flannel.Time) {
-	s.note(Event{Time: at, Kind: EventRestarted, Severity: diagnose.Info, Chain: c.id, Who: who,
-		Text: c.label() + " counts from 0 again: same rules, new counters", Generation: s.generation(c.id.Backend)})
+	s.note(Event{
+		Time: at, Kind: EventRestarted, Severity: diagnose.Info, Chain: c.id, Who: who,
+		Text: c.label() + " counts from 0 again: same rules, new counters", Generation: s.generation(c.id.Backend),
+	})
 }
 
 func (s *State) generation(name flannel.Backend) uint32 { return s.backend(name).rules.Generation }

@@ -1,6 +1,7 @@
 package incident
 
 import (
+	"net/netip"
 	"slices"
 	"time"
 
@@ -33,18 +34,20 @@ type Incident struct {
 	Start       flannel.Time      `json:"start"`
 	End         flannel.Time      `json:"end"` // meaningless while Open
 	Open        bool              `json:"open"`
-	Before      bool              `json:"before"`   // it was bad when watching began, so it is older than Start
-	Complete    bool              `json:"complete"` // every chain came back in full
-	Verified    flannel.Time      `json:"verified"` // when a read showed the rules to be back, zero if none has yet
-	By          *Who              `json:"by"`       // who began it, nil if unknown
+	Before      bool              `json:"before"`    // it was bad when watching began, so it is older than Start
+	Uncertain   bool              `json:"uncertain"` // announcements were lost meanwhile: times can be late
+	Complete    bool              `json:"complete"`  // every chain came back in full
+	Verified    flannel.Time      `json:"verified"`  // when a read showed the rules to be back, zero if none has yet
+	By          *Who              `json:"by"`        // who began it, nil if unknown
 	RecoveredBy *Who              `json:"recoveredBy"`
 	Effects     []string          `json:"effects"` // what it did to pods, one sentence each
 	Spells      []Spell           `json:"spells"`  // in the order in which they began
 	SameCause   []int             `json:"sameCause"`
-	Generation  uint32            `json:"generation"` // of the ruleset in which it began, 0 if it has none
+	Generation  uint32            `json:"generation"`      // of the ruleset in which it began, 0 if it has none
+	Probe       *ProbeEffect      `json:"probe,omitempty"` // nil where no connection was tried meanwhile
 	touched     flannel.Time      // when a spell last began or ended
 	facts       circumstances     // what tells its kind
-	subnets     []string          // pod subnets of this node when it began
+	subnets     []netip.Prefix    // pod subnets of this node when it began
 	unrecovered bool              // a chain of it went out of sight without coming back
 }
 

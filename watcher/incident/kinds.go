@@ -45,7 +45,7 @@ func (s *State) kindOf(inc *Incident) Kind {
 	switch {
 	case inc.facts.residue:
 		return KindResidue
-	case s.startedBefore(inc):
+	case s.startedBefore(inc) && !s.endedWith(inc):
 		return KindStartup
 	case s.tornDown(inc):
 		return KindTeardown
@@ -89,6 +89,20 @@ func (s *State) tornDown(inc *Incident) bool {
 	}
 	by := byFlannel(inc.By)
 	return by == yes || by == unknown && s.stoppedNear(inc)
+}
+
+// endedWith tells whether the very flanneld that took its jump or table away was found gone right after. One that empties
+// its chains at its start lives on.
+func (s *State) endedWith(inc *Incident) bool {
+	if !inc.facts.hookLost && !inc.facts.table || inc.By == nil || inc.By.Origin == nil {
+		return false
+	}
+	return slices.ContainsFunc(inc.By.Origin.Parents.Value, func(a Ancestor) bool {
+		return isFlannel(a.Comm) && slices.ContainsFunc(s.ended, func(e ended) bool {
+			d := e.at.Sub(inc.Start)
+			return e.pid == a.PID && d >= 0 && d < stopReach
+		})
+	})
 }
 
 // answer is yes, no, or not known.
@@ -162,12 +176,13 @@ func (c circumstances) and(d circumstances) circumstances {
 func (s *State) othersLost(id flannel.ChainID) bool {
 	b := s.backend(id.Backend)
 	if !b.rules.HasTable(id.TableID()) {
-		return len(b.rules.Chains) > 0 || len(b.past) > 0
+		return true
 	}
 	base := baseOf(id)
-	was := b.past[base]
-	is := foreign(b.rules.Chain(base))
-	return was > 0 && is == 0
+	if c := b.rules.Chain(base); c != nil && !c.Present && s.bases[base] != nil {
+		return true
+	}
+	return b.past[base] > 0 && foreign(b.rules.Chain(base)) == 0
 }
 
 // foreign counts rules in a base chain that do not lead to Flannel's chains.
@@ -207,12 +222,11 @@ func effectsOf(inc *Incident) (diagnose.Severity, []string) {
 			effects = append(effects, text)
 		}
 	}
-	whose := "pods"
-	if len(inc.subnets) > 0 {
-		whose = "pods in " + strings.Join(inc.subnets, ", ")
-	}
 	for _, sp := range inc.Spells {
-		f := sp.Chain.Family.Short()
+		f, whose := sp.Chain.Family.Short(), "pods"
+		for _, p := range flannel.Of(sp.Chain.Family, inc.subnets) {
+			whose = "pods in " + p.String()
+		}
 		switch {
 		case sp.Chain.Table == flannel.TableNat, sp.Chain.Name == flannel.NativeMasq:
 			if sp.State != flannel.ChainPartial {
@@ -225,6 +239,9 @@ func effectsOf(inc *Incident) (diagnose.Severity, []string) {
 	}
 	if inc.facts.residue {
 		severity = diagnose.Info
+	}
+	if text := inc.Probe.text(); text != "" {
+		add(text)
 	}
 	return severity, effects
 }

@@ -3,6 +3,9 @@
 package incident
 
 import (
+	"time"
+
+	"flanwatch/conntrack"
 	"flanwatch/flannel"
 	"flanwatch/watcher/diagnose"
 )
@@ -18,7 +21,19 @@ type Observation struct {
 	Node   *flannel.Node                        // the node's configuration was read
 	Procs  *flannel.Reading[[]diagnose.Process] // Flannel's processes were looked for
 	Links  *flannel.Reading[[]diagnose.Link]    // network interfaces were looked for
+	Table  *flannel.Reading[conntrack.Health]   // the counters of connection tracking were read
+	Flows  *flannel.Reading[conntrack.Survey]   // every connection was looked at
 	Fault  *Fault                               // watching itself is in trouble, or well again
+	Probe  *Probe                               // a connection was tried from inside a pod
+}
+
+// Probe is one attempt to connect from inside a pod's network namespace, made of a new source port. Its observation is made
+// when it is over.
+type Probe struct {
+	Target string        // tcp://ADDRESS:PORT and so on
+	From   string        // the pod, as it was named
+	Took   time.Duration // until there was an answer, or none was waited for any more
+	Why    string        // why there was no answer, "" where there was one
 }
 
 // RulesRead is one read of one backend. While only counters change, Ruleset.Value keeps its Revision.
@@ -59,7 +74,8 @@ type ChainChange struct {
 // RuleAdded is a rule that a commit put into a chain.
 type RuleAdded struct {
 	Handle uint64
-	After  uint64 // handle of the rule before it, 0 if it became the first
+	After  uint64 // handle of the rule before it, 0 if it became the first or the last
+	Last   bool   // it was appended: with After 0 it became the last
 	Body   uint64 // as in flannel.Entry
 }
 
@@ -73,10 +89,10 @@ type RuleRemoved struct {
 
 // Who names a program that changed something.
 type Who struct {
-	PID  int    // number in the initial PID namespace, 0 if unknown
-	Comm string // the kernel's name of it, at most 15 bytes, unsanitized
+	PID  int    `json:"pid"`  // number in the initial PID namespace, 0 if unknown
+	Comm string `json:"comm"` // the kernel's name of it, at most 15 bytes, unsanitized
 
-	Origin *Origin // what was found out beyond that, nil if nobody asked
+	Origin *Origin `json:"origin,omitempty"` // what was found out beyond that, nil if nobody asked
 }
 
 // Fault is trouble of the watcher itself.

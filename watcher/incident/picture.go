@@ -17,7 +17,10 @@ func (s *State) View(now flannel.Time) *View {
 		Findings: s.verdict.Findings,
 		Events:   s.events[:len(s.events):len(s.events)],
 		Faults:   s.faults,
+		Table:    s.table.view(),
+		Probe:    s.probeView(),
 	}
+	v.Table.Masquerade = s.verdict.Masquerade
 	if s.incidentsChanged {
 		s.picture, s.incidentsChanged = slices.Clone(s.incidents), false
 	}

@@ -17,6 +17,7 @@ type backend struct {
 	read     flannel.Time            // last good read
 	every    time.Duration           // between the last two good reads
 	past     map[flannel.ChainID]int // rules of others in base chains, before the last news
+	lost     bool                    // announcements were lost since the last good read
 	booked   flannel.Time            // when rules was last carried on from an announcement
 }
 
@@ -100,6 +101,7 @@ func (s *State) count(b *backend, rs *flannel.Ruleset, at flannel.Time) bool {
 		}
 	}
 	s.verify(b, at)
+	b.lost = false
 	return true
 }
 
@@ -124,15 +126,18 @@ func (s *State) readFailed(b *backend, r *flannel.Reading[flannel.Ruleset], at f
 	}
 	s.facts.Rules[b.name] = flannel.Miss[flannel.Ruleset](r.State, r.Why, r.Source, at)
 	if r.State == flannel.Unreadable && was != flannel.Unreadable {
-		s.note(Event{Time: at, Kind: EventReadFail, Severity: diagnose.Warning,
-			Text: b.name.String() + " cannot be read: " + flannel.Printable(r.Why)})
+		s.note(Event{
+			Time: at, Kind: EventReadFail, Severity: diagnose.Warning,
+			Text: b.name.String() + " cannot be read: " + flannel.Printable(r.Why),
+		})
 	}
 	s.judge(at)
 }
 
 // readNews folds a read that differs in more than counters.
 func (s *State) readNews(b *backend, rs *flannel.Ruleset, r *flannel.Reading[flannel.Ruleset], at flannel.Time) {
-	n := news{at: at, first: b.read.IsZero(), counters: true, who: s.who(b, b.rules.Generation, rs.Generation)}
+	n := news{at: at, first: b.read.IsZero(), counters: true, generation: rs.Generation}
+	n.who = s.who(b, b.rules.Generation, rs.Generation)
 	if b.state == flannel.Unreadable {
 		s.note(Event{Time: at, Kind: EventReadBack, Severity: diagnose.Info, Text: b.name.String() + " can be read again"})
 	}
@@ -146,6 +151,7 @@ func (s *State) readNews(b *backend, rs *flannel.Ruleset, r *flannel.Reading[fla
 	}
 	s.take(b, n)
 	s.verify(b, at)
+	b.lost = false
 }
 
 // change puts the next ruleset in place of the last.
@@ -165,6 +171,8 @@ type news struct {
 	who      *Who
 	first    bool // nothing was known before, so nothing happened
 	counters bool // its counters are values of this moment
+
+	generation uint32 // of the ruleset, 0 for legacy
 }
 
 // take folds b.rules, which has just changed, into chains, verdict and incidents.

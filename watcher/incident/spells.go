@@ -48,7 +48,9 @@ func bad(state flannel.ChainState) bool {
 // watched counts only where Flannel is known to run.
 func (s *State) openSpell(c *chain, at flannel.Time) {
 	if inc := s.incident(c.spell); inc != nil {
-		if facts := inc.facts.and(s.circumstancesOf(c)); facts != inc.facts {
+		now := s.circumstancesOf(c)
+		now.others = now.others && at.Sub(inc.touched) < oneCause // what others lose later is another matter
+		if facts := inc.facts.and(now); facts != inc.facts {
 			inc.facts = facts
 			s.reconsider(inc)
 		}
@@ -57,20 +59,22 @@ func (s *State) openSpell(c *chain, at flannel.Time) {
 	if !c.wasGood && !runs(s.verdict.Flannel.State) {
 		return
 	}
-	gen := s.generation(c.id.Backend)
-	i := s.sameCause(c.id, gen, at)
+	s.beginSpell(c, c.diff.State, c.diff.Wanted-c.diff.Found, news{at: at, generation: s.generation(c.id.Backend)})
+}
+
+// beginSpell begins a spell in which a chain has lost rules.
+func (s *State) beginSpell(c *chain, state flannel.ChainState, lost int, n news) {
+	i := s.sameCause(c.id, n.generation, n.at)
 	if i < 0 {
-		i = s.newIncident(c, gen, at)
+		i = s.newIncident(c, n.generation, n.at)
 	}
 	inc := &s.incidents[i]
 	if len(inc.Spells) >= maxPerCause {
 		return
 	}
 	c.spell = inc.Number
-	inc.Open, inc.Complete, inc.touched = true, false, at
-	inc.Spells = append(slices.Clip(inc.Spells), Spell{
-		Chain: c.id, State: c.diff.State, From: at, Open: true, Lost: c.diff.Wanted - c.diff.Found,
-	})
+	inc.Open, inc.Complete, inc.touched = true, false, n.at
+	inc.Spells = append(slices.Clip(inc.Spells), Spell{Chain: c.id, State: state, From: n.at, Open: true, Lost: lost})
 	inc.facts = inc.facts.and(s.circumstancesOf(c))
 	s.reconsider(inc)
 }
@@ -102,9 +106,8 @@ func (s *State) newIncident(c *chain, gen uint32, at flannel.Time) int {
 	}
 	s.incidentsSeen++
 	inc := Incident{Number: s.incidentsSeen, Start: at, Before: !c.wasGood, By: s.author, Generation: gen, touched: at}
-	for _, p := range s.facts.Node.Subnets.Value {
-		inc.subnets = append(inc.subnets, p.String())
-	}
+	inc.subnets = s.facts.Node.Subnets.Value
+	inc.Uncertain = s.backend(c.id.Backend).lost
 	s.incidents = append(s.incidents, inc)
 	return len(s.incidents) - 1
 }
@@ -118,7 +121,7 @@ func (s *State) closeSpell(c *chain, at flannel.Time, good bool) {
 		return
 	}
 	inc.Spells = slices.Clone(inc.Spells)
-	open, complete := false, good
+	open := false
 	for i := range inc.Spells {
 		sp := &inc.Spells[i]
 		if sp.Chain == c.id && sp.Open {
@@ -127,14 +130,16 @@ func (s *State) closeSpell(c *chain, at flannel.Time, good bool) {
 		open = open || sp.Open
 	}
 	inc.touched = at
-	if good {
+	switch {
+	case good:
 		inc.RecoveredBy = s.author
-	} else {
-		inc.facts.residue = inc.facts.residue || s.switched(c.id)
+	case s.switched(c.id):
+		inc.facts.residue, inc.RecoveredBy = true, s.author
+	default:
 		inc.unrecovered = true
 	}
 	if !open {
-		inc.Open, inc.End, inc.Complete = false, at, complete && !inc.unrecovered
+		inc.Open, inc.End, inc.Complete = false, at, !inc.unrecovered
 	}
 	s.reconsider(inc)
 }
@@ -173,4 +178,21 @@ func (s *State) nameCulprit(e Event) {
 		}
 		s.reconsider(inc)
 	}
+}
+
+// repairPeriod is the least that Flannel's repair period can be by the repairs that were seen: the longest damage that
+// Flannel itself put right, 0 if none was.
+func (s *State) repairPeriod() time.Duration {
+	var longest time.Duration
+	for i := range s.incidents {
+		inc := &s.incidents[i]
+		byItself := inc.Kind != KindStartup && inc.Kind != KindTeardown && byFlannel(inc.RecoveredBy) == yes
+		if inc.Open || !inc.Complete || inc.Before || !byItself {
+			continue
+		}
+		if d := inc.Duration(inc.End); d <= time.Minute {
+			longest = max(longest, d)
+		}
+	}
+	return longest
 }

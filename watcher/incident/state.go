@@ -41,11 +41,15 @@ type State struct {
 	stopped  flannel.Time             // when the last process of Flannel was found gone, zero while one runs or none was seen
 	holds    map[finding]flannel.Time // since when each finding holds
 	stops    []flannel.Time           // when Flannel was found gone
+	ended    []ended                  // processes of Flannel that were found gone
 	events   []Event
 	commits  []commit
 	author   *Who                     // of the news being folded
 	bodies   map[uint64]flannel.Entry // rules by their hash
+	bases    map[flannel.ChainID]*flannel.BaseChain
 	faults   []Fault
+	table    table
+	probe    ProbeView
 
 	incidents        []Incident
 	incidentsSeen    int
@@ -61,7 +65,10 @@ var backendSlots = [...]flannel.Backend{flannel.IptablesNft, flannel.IptablesLeg
 
 // NewState is a state that knows nothing yet.
 func NewState() *State {
-	s := &State{chains: map[flannel.ChainID]*chain{}, holds: map[finding]flannel.Time{}, bodies: map[uint64]flannel.Entry{}}
+	s := &State{
+		chains: map[flannel.ChainID]*chain{}, holds: map[finding]flannel.Time{},
+		bodies: map[uint64]flannel.Entry{}, bases: map[flannel.ChainID]*flannel.BaseChain{},
+	}
 	s.facts.Rules = map[flannel.Backend]flannel.Reading[flannel.Ruleset]{}
 	for i, b := range backendSlots {
 		s.backends[i].name = b
@@ -73,6 +80,9 @@ func NewState() *State {
 func (s *State) Apply(o *Observation) {
 	if s.started.IsZero() {
 		s.started = o.Time
+	}
+	if o.Time.Session != s.facts.At.Session {
+		s.faults = nil // of a watcher that is no more
 	}
 	s.facts.At = o.Time
 	switch {
@@ -87,8 +97,14 @@ func (s *State) Apply(o *Observation) {
 		s.applyProcs(o.Procs, o.Time)
 	case o.Links != nil:
 		s.applyLinks(o.Links, o.Time)
+	case o.Table != nil:
+		s.applyTable(*o.Table, o.Time)
+	case o.Flows != nil:
+		s.applyFlows(o.Flows, o.Time)
 	case o.Fault != nil:
 		s.applyFault(*o.Fault, o.Time)
+	case o.Probe != nil:
+		s.applyProbe(o.Probe, o.Time)
 	}
 	if s.unsettled() && o.Time.Sub(s.judged) >= reviewEvery {
 		s.judge(o.Time)
@@ -114,6 +130,7 @@ func (s *State) applyProcs(r *flannel.Reading[[]diagnose.Process], at flannel.Ti
 		return
 	}
 	s.noteStarts(r.Value, at)
+	s.noteEnds(before, *r, at)
 	switch {
 	case len(r.Value) > 0:
 		s.stopped = flannel.Time{}
@@ -134,6 +151,23 @@ func (s *State) noteStarts(procs []diagnose.Process, at flannel.Time) {
 	}
 	s.starts = slices.DeleteFunc(s.starts, func(t flannel.Time) bool { return at.Sub(t) > startsWindow })
 	s.starts = s.starts[max(0, len(s.starts)-maxStarts):]
+}
+
+// ended is a process of Flannel that was found gone.
+type ended struct {
+	pid int
+	at  flannel.Time
+}
+
+func (s *State) noteEnds(before, now flannel.Reading[[]diagnose.Process], at flannel.Time) {
+	if now.State != flannel.Known {
+		return
+	}
+	for _, p := range before.Value {
+		if !slices.ContainsFunc(now.Value, func(q diagnose.Process) bool { return q.PID == p.PID }) {
+			s.ended = append(s.ended, ended{p.PID, at})[max(0, len(s.ended)+1-maxStarts):]
+		}
+	}
 }
 
 func (s *State) applyLinks(r *flannel.Reading[[]diagnose.Link], at flannel.Time) {
@@ -199,6 +233,7 @@ func (s *State) judge(at flannel.Time) {
 
 func (s *State) history(at flannel.Time) diagnose.History {
 	h := diagnose.History{Since: make(map[flannel.ChainID]flannel.Time, len(s.chains)), Stopped: s.stopped, Flannel: s.before}
+	h.Resync = s.repairPeriod()
 	h.FlannelStarts = slices.DeleteFunc(slices.Clone(s.starts), func(t flannel.Time) bool {
 		return at.Sub(t) > startsWindow
 	})
@@ -207,6 +242,7 @@ func (s *State) history(at flannel.Time) diagnose.History {
 			h.Since[id] = c.bare
 		}
 	}
+	h.Conntrack = s.table.window()
 	return h
 }
 

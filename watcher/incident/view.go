@@ -19,6 +19,8 @@ type View struct {
 	Findings []diagnose.Finding // worst first
 	Events   []Event            // oldest first
 	Faults   []Fault            // open ones
+	Table    TableView          // connection tracking
+	Probe    *ProbeView         // nil while no connection has been tried
 
 	Incidents []Incident // oldest first; open ones count on with Duration(Now)
 }
@@ -89,13 +91,13 @@ const (
 
 // Event is something derived from observations that a person wants to see.
 type Event struct {
-	Time       flannel.Time
-	Kind       EventKind
-	Severity   diagnose.Severity
-	Chain      flannel.ChainID // zero if it concerns no chain
-	Text       string          // one clause without the time and without who
-	Who        *Who            // nil if unknown
-	Generation uint32          // of the ruleset in which it was seen, 0 if it has none
+	Time       flannel.Time      `json:"time"`
+	Kind       EventKind         `json:"kind"`
+	Severity   diagnose.Severity `json:"severity"`
+	Chain      flannel.ChainID   `json:"chain,omitzero"` // zero if it concerns no chain
+	Text       string            `json:"text"`           // one clause without the time and without who
+	Who        *Who              `json:"who"`            // nil if unknown
+	Generation uint32            `json:"generation"`     // of the ruleset in which it was seen, 0 if it has none
 }
 
 // Step is the width of one bucket of a Series.

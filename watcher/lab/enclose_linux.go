@@ -72,10 +72,9 @@ func runInside(here string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	tool, terminal := findGoTool(self), saveTerminal()
+	tool, terminal := findGoTool(self), saveTerminal(os.Stdout)
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
-	defer signal.Stop(signals)
 
 	inner := exec.Command(self)
 	inner.Args = os.Args
@@ -86,6 +85,7 @@ func runInside(here string) (int, error) {
 		return 0, &PrivilegeError{fmt.Errorf("make namespaces: %w", err)}
 	}
 	err = attend(inner, signals, tool)
+	signal.Stop(signals) // a signal ends what follows, should the terminal not take it
 	tool.clean()
 	state := inner.ProcessState
 	if state == nil {
@@ -166,24 +166,25 @@ func privateRun() error {
 	return nil
 }
 
-// terminal is the state of the terminal on standard input, nil if there is none.
-type terminal struct{ state *unix.Termios }
+// terminal is a terminal and the state it was in; state is nil if the file is none.
+type terminal struct {
+	file  *os.File
+	state *unix.Termios
+}
 
-func saveTerminal() terminal {
-	state, err := unix.IoctlGetTermios(int(os.Stdin.Fd()), unix.TCGETS)
+func saveTerminal(file *os.File) terminal {
+	state, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
 	if err != nil {
 		return terminal{}
 	}
-	return terminal{state}
+	return terminal{file, state}
 }
 
-// restore undoes what a killed inner process has left: input mode, the other screen, mouse reports, hidden cursor.
+// restore undoes what a killed inner process has left: input mode, the other screen, hidden cursor, mouse and paste reports.
 func (t terminal) restore() {
 	if t.state == nil {
 		return
 	}
-	unix.IoctlSetTermios(int(os.Stdin.Fd()), unix.TCSETSW, t.state) //nolint:errcheck // nothing can be done about it
-	if _, err := unix.IoctlGetTermios(int(os.Stdout.Fd()), unix.TCGETS); err == nil {
-		fmt.Print("\x1b[?1049l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[0m")
-	}
+	unix.IoctlSetTermios(int(t.file.Fd()), unix.TCSETS, t.state) //nolint:errcheck // nothing can be done about it
+	fmt.Fprint(t.file, "\x1b[?1049l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[0m")
 }

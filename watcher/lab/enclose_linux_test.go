@@ -199,3 +199,66 @@ func TestGoRunLeavesNothing(t *testing.T) {
 		})
 	}
 }
+
+// insideEnd tells the inner process of this test binary how to end.
+const insideEnd = "FLANWATCH_TEST_END"
+
+// playInside is what this test binary does as the inner process of Enclose.
+func playInside() int {
+	inside, _, err := Enclose()
+	if !inside || err != nil {
+		return 1
+	}
+	code, err := strconv.Atoi(os.Getenv(insideEnd))
+	if err != nil {
+		unix.Kill(os.Getppid(), unix.SIGTERM) // which the outer process passes on
+		time.Sleep(time.Minute)
+	}
+	return code
+}
+
+func TestEncloseGivesTheExitCodeOfTheInnerProcess(t *testing.T) {
+	needRoot(t)
+	for end, want := range map[string]int{"0": 0, "7": 7, "signal": 143} {
+		t.Setenv(insideEnd, end)
+		inside, code, err := Enclose()
+		if inside || code != want || err != nil {
+			t.Errorf("%s: inside %t, code %d, %v, want %d", end, inside, code, err, want)
+		}
+	}
+}
+
+func TestTheTerminalIsRestored(t *testing.T) {
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer master.Close()
+	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tty, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tty.Close()
+	saved := saveTerminal(tty)
+	raw := *saved.state
+	raw.Lflag &^= unix.ECHO | unix.ICANON
+	if err := unix.IoctlSetTermios(int(tty.Fd()), unix.TCSETS, &raw); err != nil {
+		t.Fatal(err)
+	}
+	saved.restore()
+	if got := saveTerminal(tty); got.state.Lflag != saved.state.Lflag {
+		t.Errorf("local modes are %#x, want %#x", got.state.Lflag, saved.state.Lflag)
+	}
+	sent := make([]byte, 100)
+	if n, err := master.Read(sent); err != nil || !strings.HasPrefix(string(sent[:n]), "\x1b[?1049l") {
+		t.Errorf("sent to the terminal: %q, %v", sent[:n], err)
+	}
+	saveTerminal(os.NewFile(^uintptr(0), "none")).restore()
+}

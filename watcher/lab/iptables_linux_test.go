@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
@@ -33,9 +32,7 @@ func dump(t *testing.T, n *Namespace, tool string) string {
 
 // The lab's iptables and the real one carry out the same commands, agree on which succeed, and end with the same tables.
 func TestTheLabsIptablesDoesAsTheRealOne(t *testing.T) {
-	if _, err := exec.LookPath("iptables-nft"); err != nil {
-		t.Skip("needs iptables-nft")
-	}
+	needTool(t, "iptables-nft")
 	ours, real := testNamespace(t), testNamespace(t)
 	for _, line := range []string{
 		`-t nat -N FLANNEL-POSTRTG --wait`,

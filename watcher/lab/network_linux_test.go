@@ -3,6 +3,7 @@ package lab
 import (
 	"net"
 	"os"
+	"os/exec"
 	"testing"
 	"time"
 )
@@ -10,11 +11,24 @@ import (
 func needRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("needs root, which CI must have")
-		}
-		t.Skip("needs root")
+		lacks(t, "needs root")
 	}
+}
+
+func needTool(t *testing.T, name string) {
+	t.Helper()
+	if _, err := exec.LookPath(name); err != nil {
+		lacks(t, "needs the program "+name)
+	}
+}
+
+// lacks skips the test on a developer's machine, and fails it in CI, which must have everything.
+func lacks(t *testing.T, what string) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatal(what)
+	}
+	t.Skip(what)
 }
 
 func testNetwork(t *testing.T) *network {

@@ -67,8 +67,11 @@ func startTraffic(w *network) (*traffic, error) {
 		at   *host
 		addr netip.Addr
 	}{
-		{w.outside, w.outside.at(flannel.IPv4)}, {w.outside, w.outside.at(flannel.IPv6)},
-		{w.remote, netip.IPv6Unspecified()}, {w.podA, netip.IPv6Unspecified()}, {w.podB, netip.IPv6Unspecified()},
+		{w.outside, w.outside.at(flannel.IPv4)},
+		{w.outside, w.outside.at(flannel.IPv6)},
+		{w.remote, netip.IPv6Unspecified()},
+		{w.podA, netip.IPv6Unspecified()},
+		{w.podB, netip.IPv6Unspecified()},
 	} {
 		if err := t.serve(s.at, netip.AddrPortFrom(s.addr, echoPort)); err != nil {
 			t.close()

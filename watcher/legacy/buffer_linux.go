@@ -14,6 +14,9 @@ type buffer struct {
 	open int // bytes that can be accessed, whole pages
 }
 
+// kept is how much memory stays in use when it is closed off: getting it back page by page costs more than the copying.
+const kept = 16 << 20
+
 // reserve makes room for n bytes, all of them open.
 func (b *buffer) reserve(n int) error {
 	if n <= len(b.mem) {
@@ -30,7 +33,7 @@ func (b *buffer) reserve(n int) error {
 	return nil
 }
 
-// limit closes all but the pages that hold the first n bytes, and gives the memory of the others back.
+// limit closes all but the pages that hold the first n bytes, and gives back what goes beyond kept.
 func (b *buffer) limit(n int) error {
 	n = min(pages(n), len(b.mem))
 	switch {
@@ -38,9 +41,12 @@ func (b *buffer) limit(n int) error {
 		if err := unix.Mprotect(b.mem[n:b.open], unix.PROT_NONE); err != nil {
 			return fmt.Errorf("close memory: %w", err)
 		}
-		rest := b.mem[n:b.open]
+		idle := b.mem[min(max(n, kept), b.open):b.open]
 		b.open = n
-		if err := unix.Madvise(rest, unix.MADV_DONTNEED); err != nil {
+		if len(idle) == 0 {
+			return nil
+		}
+		if err := unix.Madvise(idle, unix.MADV_DONTNEED); err != nil {
 			return fmt.Errorf("give memory back: %w", err)
 		}
 	case n > b.open:

@@ -111,8 +111,18 @@ func describeConntrack(data []byte) (string, bool) {
 func describeAddrtype(data []byte) (string, bool) {
 	flags := binary.NativeEndian.Uint32(data[4:])
 	types := []flag{
-		{1, "UNSPEC"}, {2, "UNICAST"}, {4, "LOCAL"}, {8, "BROADCAST"}, {16, "ANYCAST"}, {32, "MULTICAST"}, {64, "BLACKHOLE"},
-		{128, "UNREACHABLE"}, {256, "PROHIBIT"}, {512, "THROW"}, {1024, "NAT"}, {2048, "XRESOLVE"},
+		{1, "UNSPEC"},
+		{2, "UNICAST"},
+		{4, "LOCAL"},
+		{8, "BROADCAST"},
+		{16, "ANYCAST"},
+		{32, "MULTICAST"},
+		{64, "BLACKHOLE"},
+		{128, "UNREACHABLE"},
+		{256, "PROHIBIT"},
+		{512, "THROW"},
+		{1024, "NAT"},
+		{2048, "XRESOLVE"},
 	}
 	var s string
 	for i, option := range []string{"--src-type", "--dst-type"} {

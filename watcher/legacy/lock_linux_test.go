@@ -9,7 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"flanwatch/flannel"
+	"flanwatch/watcher/incident"
 	"flanwatch/watcher/lab/labtest"
 	"flanwatch/watcher/legacy"
 )
@@ -29,65 +32,87 @@ func watch(t testing.TB, n *labtest.Namespace) *legacy.LockWatch {
 	return w
 }
 
-// spell is a time during which the chain was seen without rules.
+// spell is a time during which the chain was seen without rules, or the time that a tool ran.
 type spell struct{ from, to time.Time }
 
-// observer reads at every close of the lock and notes spells and who ended and began them, until it is woken.
+// observer notes spells, and whether the program that began or ended one was named, until it is woken.
 type observer struct {
 	spells []spell
-	named  int // changes whose program was named
-	unread int // closes that the budget did not allow to read at
+	named  int
+	lost   int // changes that the budget did not allow to read
 	err    error
 	done   chan struct{}
 }
 
-func observe(w *legacy.LockWatch, r *legacy.Reader, chain flannel.ChainID) *observer {
+func observe(e *legacy.Events, chain flannel.ChainID) *observer {
 	o := &observer{done: make(chan struct{})}
 	go func() {
 		defer close(o.done)
-		o.err = o.run(w, r, chain)
+		o.err = o.run(e, chain)
 	}()
 	return o
 }
 
-func (o *observer) run(w *legacy.LockWatch, r *legacy.Reader, chain flannel.ChainID) error {
-	if os.Getenv("NOHURRY") == "" {
-		if err := legacy.Hurry(); err != nil {
-			return err
-		}
+func (o *observer) run(events *legacy.Events, chain flannel.ChainID) error {
+	if err := legacy.Hurry(); err != nil {
+		return err
 	}
-	empty := false
 	for {
-		e, err := w.Next(now, time.Time{})
-		if errors.Is(err, legacy.ErrWoken) {
+		c, err := events.Next(now, time.Time{})
+		switch {
+		case errors.Is(err, legacy.ErrWoken):
 			return nil
-		}
-		if err != nil {
+		case err != nil:
 			return err
+		case c.Commit.Lost:
+			o.lost++
 		}
-		if !e.Closed {
-			continue
-		}
-		if !r.Affordable(now()) {
-			o.unread++
-			continue
-		}
-		rs, err := r.Read(now())
-		if err != nil {
-			return err
-		}
-		if is := len(rs.Chain(chain).Entries) == 0; is != empty {
-			empty = is
-			if is {
-				o.spells = append(o.spells, spell{from: e.Time.Wall})
-			} else {
-				o.spells[len(o.spells)-1].to = e.Time.Wall
-			}
-			if strings.HasPrefix(e.Who.Comm, "iptables-legacy") && len(e.Cmdline) > 1 && e.Parent.PID == os.Getpid() {
-				o.named++
+		for _, change := range c.Commit.Changes {
+			if change.Chain == chain {
+				o.note(c, change.Rules == 0)
 			}
 		}
 	}
+}
+
+func (o *observer) note(c *legacy.Change, empty bool) {
+	if empty {
+		o.spells = append(o.spells, spell{from: c.Time.Wall})
+	} else if n := len(o.spells); n > 0 {
+		o.spells[n-1].to = c.Time.Wall
+	}
+	w := c.Commit.Who
+	if strings.HasPrefix(w.Comm, "iptables-legacy") && w.Origin != nil && len(w.Origin.Cmdline.Value) > 1 &&
+		len(w.Origin.Parents.Value) == 1 && w.Origin.Parents.Value[0].PID == os.Getpid() {
+		o.named++
+	}
+}
+
+// subscribe gives the Events of a namespace, which know what is there now.
+func subscribe(t testing.TB, n *labtest.Namespace) *legacy.Events {
+	t.Helper()
+	w, err := legacy.WatchLock([]string{n.Root() + legacy.LockFile})
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := legacy.NewEvents(w, func() (*legacy.Reader, error) {
+		var r *legacy.Reader
+		err := n.Do(func() error {
+			var err error
+			r, err = legacy.Open()
+			return err
+		})
+		return r, err
+	})
+	t.Cleanup(func() {
+		if err := events.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := events.Read(now()); err != nil {
+		t.Fatal(err)
+	}
+	return events
 }
 
 // TestEverySpellWithoutRulesIsCaught empties and refills the chain with the real tools, and holds the observed spells
@@ -100,9 +125,8 @@ func TestEverySpellWithoutRulesIsCaught(t *testing.T) {
 				n := labtest.New(t)
 				n.Feed(flannel4, "iptables-legacy-restore", "--noflush")
 				n.Feed(services(others), "iptables-legacy-restore", "--noflush")
-				r, w := open(t, n), watch(t, n)
-				read(t, r)
-				o := observe(w, r, id(flannel.IPv4, "nat", "FLANNEL-POSTRTG"))
+				events := subscribe(t, n)
+				o := observe(events, id(flannel.IPv4, "nat", "FLANNEL-POSTRTG"))
 				times := 15
 				if pause > 100*time.Millisecond {
 					times = 3
@@ -118,7 +142,7 @@ func TestEverySpellWithoutRulesIsCaught(t *testing.T) {
 					filling = append(filling, spell{start, time.Now()})
 				}
 				time.Sleep(late)
-				if err := w.Wake(); err != nil {
+				if err := events.Wake(); err != nil {
 					t.Fatal(err)
 				}
 				<-o.done
@@ -126,13 +150,13 @@ func TestEverySpellWithoutRulesIsCaught(t *testing.T) {
 					t.Fatal(o.err)
 				}
 				if len(o.spells) != times {
-					t.Fatalf("caught %d of %d, %d closes beyond the budget", len(o.spells), times, o.unread)
+					t.Fatalf("caught %d of %d, %d changes beyond the budget", len(o.spells), times, o.lost)
 				}
 				for i, s := range o.spells {
 					inside(t, fmt.Sprintf("start of spell %d", i), s.from, emptying[i])
 					inside(t, fmt.Sprintf("end of spell %d", i), s.to, filling[i])
 				}
-				t.Logf("%s; program named %d of %d", w.Method(), o.named, 2*times)
+				t.Logf("%s; program named %d of %d times", events.Method(), o.named, 2*times)
 			})
 		}
 	}
@@ -159,6 +183,9 @@ func TestAnEventNamesTheProgram(t *testing.T) {
 	events := make(chan legacy.LockEvent, 16)
 	go func() {
 		defer close(events)
+		if err := legacy.Hurry(); err != nil {
+			t.Error(err)
+		}
 		for {
 			e, err := w.Next(now, time.Time{})
 			if err != nil {
@@ -180,7 +207,7 @@ func TestAnEventNamesTheProgram(t *testing.T) {
 		if e.Who.PID == 0 || e.Time.IsZero() || e.Path != n.Root()+legacy.LockFile {
 			t.Errorf("event %+v", e)
 		}
-		if e.Parent.Comm != "sh" && e.Who.Comm != "" {
+		if e.Parent.Comm != "sh" && e.Parent.Comm != "" { // it may have ended
 			t.Errorf("parent %+v of %+v", e.Parent, e.Who)
 		}
 		if e.Closed {
@@ -256,4 +283,110 @@ func TestWhereNothingCanBeWatchedNextTicks(t *testing.T) {
 	if _, err := w.Next(now, time.Time{}); !errors.Is(err, legacy.ErrWoken) {
 		t.Errorf("after Wake: %v", err)
 	}
+}
+
+func TestWithoutFanotifyInotifyHears(t *testing.T) {
+	labtest.RequireTools(t, "iptables-legacy")
+	n := labtest.New(t)
+	n.Must("iptables-legacy -t nat -S")
+	weak := labtest.New(t) // its thread gives up its privileges
+	var w *legacy.LockWatch
+	err := weak.Do(func() error {
+		var none [2]unix.CapUserData
+		path := "/proc/self/fd/" + fmt.Sprint(dirOf(t, n)) + "/xtables.lock"
+		if err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0]); err != nil {
+			return err
+		}
+		var err error
+		w, err = legacy.WatchLock([]string{path})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if !strings.HasPrefix(w.Method(), "inotify on ") || !strings.Contains(w.Method(), "names no process") {
+		t.Fatalf("method: %s", w.Method())
+	}
+	n.Must("iptables-legacy -t nat -S")
+	for closed := false; !closed; {
+		e, err := w.Next(now, time.Now().Add(5*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Who.PID != 0 {
+			t.Errorf("event %+v", e)
+		}
+		closed = e.Closed
+	}
+}
+
+// dirOf opens the directory of the lock file of a namespace.
+func dirOf(t *testing.T, n *labtest.Namespace) int {
+	t.Helper()
+	fd, err := unix.Open(n.Root()+"/run", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	return fd
+}
+
+func TestChangesAreToldLikeCommits(t *testing.T) {
+	labtest.RequireTools(t, "iptables-legacy", "ip6tables-legacy")
+	n := labtest.New(t)
+	n.Feed(flannel4, "iptables-legacy-restore", "--noflush")
+	n.Feed("*nat\nCOMMIT\n", "iptables-legacy-restore", "--noflush")
+	events := subscribe(t, n)
+	for _, step := range []struct{ command, want string }{
+		{"iptables-legacy -t nat -A PREROUTING -j ACCEPT", ""},
+		{"iptables-legacy -t nat -L -n", ""},
+		{"iptables-legacy -t nat -D FLANNEL-POSTRTG 2", "iptables-legacy ip nat FLANNEL-POSTRTG -1 +0 =5"},
+		{"iptables-legacy -t nat -F FLANNEL-POSTRTG", "iptables-legacy ip nat FLANNEL-POSTRTG -5 +0 =0"},
+		{"iptables-legacy -t nat -A FLANNEL-POSTRTG -j RETURN", "iptables-legacy ip nat FLANNEL-POSTRTG -0 +1 =1"},
+		{"iptables-legacy -t nat -R FLANNEL-POSTRTG 1 -j ACCEPT", "iptables-legacy ip nat FLANNEL-POSTRTG -1 +1 =1"},
+		{"iptables-legacy -t nat -F POSTROUTING", "iptables-legacy ip nat POSTROUTING -1 +0 =0"},
+		{"iptables-legacy -P FORWARD DROP", "iptables-legacy ip filter FORWARD -0 +0 =1"},
+		{"iptables-legacy -t nat -F", "iptables-legacy ip nat FLANNEL-POSTRTG -1 +0 =0"},
+		{"iptables-legacy -t nat -X", "iptables-legacy ip nat FLANNEL-POSTRTG deleted -0 +0 =0"},
+		{"ip6tables-legacy -t nat -N FLANNEL-POSTRTG", "iptables-legacy ip6 nat created, " +
+			"iptables-legacy ip6 nat FLANNEL-POSTRTG created -0 +0 =0, iptables-legacy ip6 nat POSTROUTING created -0 +0 =0"},
+	} {
+		before := now()
+		n.Must(step.command)
+		c, err := events.Next(now, time.Now().Add(50*time.Millisecond))
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			if step.want != "" {
+				t.Errorf("%s: nothing was heard", step.command)
+			}
+			continue
+		case err != nil:
+			t.Fatal(err)
+		}
+		if got := told(c.Commit); got != step.want {
+			t.Errorf("%s\n got %s\nwant %s", step.command, got, step.want)
+		}
+		if c.Time.Sub(before) < 0 || c.After.Sub(c.Time) > 0 || c.Commit.Who.PID == 0 {
+			t.Errorf("%s: %+v", step.command, c)
+		}
+	}
+}
+
+func told(c *incident.Commit) string {
+	var parts []string
+	word := func(is bool, s string) string {
+		if is {
+			return s
+		}
+		return ""
+	}
+	for _, t := range c.Tables {
+		parts = append(parts, t.Table.String()+word(t.Created, " created")+word(t.Deleted, " deleted"))
+	}
+	for _, ch := range c.Changes {
+		parts = append(parts, fmt.Sprintf("%s%s%s -%d +%d =%d", ch.Chain, word(ch.Created, " created"), word(ch.Deleted, " deleted"),
+			len(ch.Removed), len(ch.Added), ch.Rules))
+	}
+	return strings.Join(parts, ", ")
 }

@@ -18,10 +18,14 @@ type place struct {
 
 // places are in the order of their IDs. Type and priority are what the kernel registers for these tables.
 var places = []place{
-	{flannel.TableNat, flannel.ChainMasq, flannel.ChainPostrouting, unix.NF_INET_POST_ROUTING,
-		flannel.BaseChain{Type: "nat", Hook: "postrouting", Priority: 100}},
-	{flannel.TableFilter, flannel.ChainFwd, flannel.ChainForward, unix.NF_INET_FORWARD,
-		flannel.BaseChain{Type: "filter", Hook: "forward", Priority: 0}},
+	{
+		flannel.TableNat, flannel.ChainMasq, flannel.ChainPostrouting, unix.NF_INET_POST_ROUTING,
+		flannel.BaseChain{Type: "nat", Hook: "postrouting", Priority: 100},
+	},
+	{
+		flannel.TableFilter, flannel.ChainFwd, flannel.ChainForward, unix.NF_INET_FORWARD,
+		flannel.BaseChain{Type: "filter", Hook: "forward", Priority: 0},
+	},
 }
 
 var (
@@ -40,7 +44,7 @@ type table struct {
 	present bool
 	fell    bool // a counter of a rule that stayed was lower than before
 	info    info // of the last read
-	now     info // of a look in between
+	look    info // taken in between
 	buf     buffer
 	partly  bool // the kernel can be made to copy a part of the table
 	part    partial
@@ -70,10 +74,10 @@ func (t *table) forget() bool {
 
 // changed tells whether the table's shape is another than at the last read.
 func (t *table) changed(s *socket) (bool, error) {
-	if err := s.info(&t.cname, &t.now); err != nil {
+	if err := s.info(&t.cname, &t.look); err != nil {
 		return false, fmt.Errorf("get size of table: %w", err)
 	}
-	return t.now.entries != t.info.entries || t.now.size != t.info.size, nil
+	return t.look.entries != t.info.entries || t.look.size != t.info.size, nil
 }
 
 // read brings the table's chains up to date, and tells whether anything but a counter changed.

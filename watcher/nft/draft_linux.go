@@ -99,7 +99,10 @@ func (d *draft) addRule(m message) {
 	scan, _ := wire.ScanRule(r.exprs)
 	if m.kind == kindOf(unix.NFT_MSG_NEWRULE) {
 		c.net++
-		c.added = append(c.added, incident.RuleAdded{Handle: r.handle, After: r.position, Body: scan.Body})
+		// The kernel tells the place of neither the first nor the last rule, but that a rule was appended.
+		c.added = append(c.added, incident.RuleAdded{
+			Handle: r.handle, After: r.position, Last: m.flags&unix.NLM_F_APPEND != 0, Body: scan.Body,
+		})
 		return
 	}
 	c.net--

@@ -225,6 +225,14 @@ func TestAddedRulesTellTheirPlaceAndIdentity(t *testing.T) {
 	if want := (incident.RuleAdded{Handle: entries[2].Handle, After: entries[1].Handle, Body: entries[2].Body}); added != want {
 		t.Errorf("got %+v, want %+v", added, want)
 	}
+	n.Must("iptables-nft -t nat -A FLANNEL-POSTRTG -j ACCEPT")
+	if added := next(t, commits).Changes[0].Added[0]; added.After != 0 || !added.Last {
+		t.Errorf("an appended rule: %+v", added)
+	}
+	n.Must("iptables-nft -t nat -I FLANNEL-POSTRTG -j ACCEPT")
+	if added := next(t, commits).Changes[0].Added[0]; added.After != 0 || added.Last {
+		t.Errorf("a rule in first place: %+v", added)
+	}
 }
 
 // spell is a way to take Flannel's rules away and to bring them back, each in a commit of its own.

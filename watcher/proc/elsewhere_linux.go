@@ -1,20 +1,18 @@
 package proc
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 
 	"flanwatch/flannel"
 )
 
-// Elsewhere tells whether the calling thread's network namespace, which the scanner and links look at, is evidently not
+// Elsewhere tells whether the network namespace, in which the links must have been opened too, is evidently not
 // the node's: there an empty ruleset proves nothing. The reason is one clause. It says false where nothing tells.
 func (s *Scanner) Elsewhere(links *LinkReader) (reason string, elsewhere bool) {
 	if s.node {
 		return "", false // a kubelet or container runtime shares the namespace
 	}
-	switch same, err := s.withInit(); {
+	switch same, err := s.withInit(links); {
 	case err == nil && !same:
 		return fmt.Sprintf("process 1 (%s) lives in another network namespace", s.init()), true
 	case err == nil && !s.view.own:
@@ -26,33 +24,14 @@ func (s *Scanner) Elsewhere(links *LinkReader) (reason string, elsewhere bool) {
 	return "", false
 }
 
-// withInit tells whether process 1 shares the namespace: by the name of its namespace or, where that cannot be read, by
-// its interfaces, addresses and routes, which anybody may see.
-func (s *Scanner) withInit() (bool, error) {
+// withInit tells whether process 1 shares the namespace: by the name of its namespace or, where that cannot be read, by the
+// mark of the links.
+func (s *Scanner) withInit(links *LinkReader) (bool, error) {
 	ns, err := s.fs.link("1/ns/net")
-	if err == nil {
-		return Namespace(ns) == s.ns, nil
+	if denied(err) {
+		return s.fs.bears(1, links.mark)
 	}
-	if !denied(err) {
-		return false, err
-	}
-	for _, look := range []struct {
-		file  string
-		parse func([]byte) []byte
-	}{{"dev", linkNames}, {"if_inet6", bytes.Clone}, {"route", bytes.Clone}} {
-		ours, err1 := s.fs.read("thread-self/net/"+look.file, make([]byte, maxCmdline))
-		inits, err2 := s.fs.read("1/net/"+look.file, make([]byte, maxCmdline))
-		if gone(err1) && gone(err2) {
-			continue // no IPv6 in this kernel
-		}
-		if err := errors.Join(err1, err2); err != nil {
-			return false, err
-		}
-		if !bytes.Equal(look.parse(ours), look.parse(inits)) {
-			return false, nil
-		}
-	}
-	return true, nil
+	return Namespace(ns) == s.ns, err
 }
 
 func (s *Scanner) init() string {

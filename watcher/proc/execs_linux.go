@@ -31,11 +31,14 @@ type Execs struct {
 	err  error
 }
 
-// OpenExecs begins to listen. The kernel answers only in the initial network namespace and to processes of the initial PID
-// namespace, so this comes before any other namespace is entered.
+// OpenExecs begins to listen. The kernel answers only in the initial network namespace, so this comes before any other is
+// entered, and stays silent towards other PID and user namespaces, so these are looked at first.
 func OpenExecs(fs *FS) (*Execs, error) {
 	if !fs.view().initial {
 		return nil, errors.New("listen to process starts: flanwatch does not live in the initial PID namespace")
+	}
+	if user, err := fs.link("self/ns/user"); err != nil || user != initialUserNamespace {
+		return nil, errors.New("listen to process starts: flanwatch does not live in the initial user namespace")
 	}
 	file, err := openConnector()
 	if err != nil {
@@ -68,24 +71,29 @@ func subscribe(fd int) error {
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: connectorIndex}); err != nil {
 		return fmt.Errorf("bind: %w", err)
 	}
-	if err := unix.Sendto(fd, listen(), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+	if err := tell(fd, multicastListen); err != nil {
 		return fmt.Errorf("subscribe: %w", err)
 	}
 	return nil
 }
 
-// listen is the message that asks for events: PROC_CN_MCAST_LISTEN, which is 1. The kernel takes the listener off its
-// count by itself when the socket is closed (6.6), or goes on formatting events for nobody (before).
-func listen() []byte {
-	order := binary.NativeEndian
+// Orders to the proc connector.
+const (
+	multicastListen = 1
+	multicastIgnore = 2
+)
+
+// tell lets the kernel know whether somebody listens: it makes events only then.
+func tell(fd int, what uint32) error {
+	native := binary.NativeEndian
 	b := make([]byte, eventOffset+4)
-	order.PutUint32(b, uint32(len(b)))
-	order.PutUint16(b[4:], unix.NLMSG_DONE)
-	order.PutUint32(b[netlinkHeader:], connectorIndex)
-	order.PutUint32(b[netlinkHeader+4:], connectorValue)
-	order.PutUint16(b[netlinkHeader+16:], 4)
-	order.PutUint32(b[eventOffset:], 1)
-	return b
+	native.PutUint32(b, uint32(len(b)))
+	native.PutUint16(b[4:], unix.NLMSG_DONE)
+	native.PutUint32(b[netlinkHeader:], connectorIndex)
+	native.PutUint32(b[netlinkHeader+4:], connectorValue)
+	native.PutUint16(b[netlinkHeader+16:], 4)
+	native.PutUint32(b[eventOffset:], what)
+	return unix.Sendto(fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
 }
 
 // attachFilter lets only forks, execs and exits into the buffer. BPF loads words in network order.
@@ -116,9 +124,14 @@ func swapped(k eventKind) uint32 {
 	return binary.BigEndian.Uint32(b[:])
 }
 
-// Close stops listening.
+// Close stops listening. Before Linux 6.6 the kernel does not notice by itself that a listener has gone.
 func (e *Execs) Close() error {
-	err := e.file.Close()
+	var ignored error
+	conn, err := e.file.SyscallConn()
+	if err == nil {
+		err = conn.Control(func(fd uintptr) { ignored = tell(int(fd), multicastIgnore) })
+	}
+	err = errors.Join(err, ignored, e.file.Close())
 	<-e.done
 	return err
 }

@@ -16,6 +16,7 @@ import (
 // LinkReader lists network interfaces over one rtnetlink socket that stays open.
 type LinkReader struct {
 	handle *netlink.Handle
+	mark   mark
 }
 
 // OpenLinks opens the socket in the network namespace of the calling thread.
@@ -24,11 +25,19 @@ func OpenLinks() (*LinkReader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open links: %w", err)
 	}
-	return &LinkReader{handle: h}, nil
+	m, err := openMark()
+	if err != nil {
+		h.Close()
+		return nil, fmt.Errorf("open links: %w", err)
+	}
+	return &LinkReader{handle: h, mark: m}, nil
 }
 
 // Close closes the socket.
-func (r *LinkReader) Close() { r.handle.Close() }
+func (r *LinkReader) Close() {
+	r.handle.Close()
+	unix.Close(r.mark.fd)
+}
 
 // Read lists the interfaces that network plugins make, in the kernel's order. Of the veths that Calico makes, one for each
 // pod, it gives the first only.

@@ -10,8 +10,11 @@ import (
 // is open somewhere.
 type Namespace string
 
-// initialPIDNamespace is the fixed number that the kernel gives to the PID namespace it boots with.
-const initialPIDNamespace = "pid:[4026531836]"
+// The fixed numbers that the kernel gives to the namespaces it boots with.
+const (
+	initialPIDNamespace  = "pid:[4026531836]"
+	initialUserNamespace = "user:[4026531837]"
+)
 
 // Here is the network namespace of the calling thread.
 func Here() (Namespace, error) { return NamespaceAt("/proc/thread-self/ns/net") }

@@ -185,13 +185,27 @@ func parseHidepid(mountinfo []byte, dir string) string {
 	return value
 }
 
-// linkNames takes the names out of /proc/net/dev, whose figures change all the time.
-func linkNames(dev []byte) []byte {
-	var names []byte
-	for line := range bytes.Lines(dev) {
-		if name, _, ok := bytes.Cut(line, []byte(":")); ok {
-			names = append(append(names, bytes.TrimSpace(name)...), '\n')
+// parseInodes takes the last column, the inode of each socket, out of /proc/PID/net/netlink.
+func parseInodes(table []byte) (map[uint64]bool, error) {
+	inodes := map[uint64]bool{}
+	head := true
+	for line := range bytes.Lines(table) {
+		fields := bytes.Fields(line)
+		if head {
+			head = false
+			if len(fields) == 0 || string(fields[len(fields)-1]) != "Inode" {
+				return nil, errors.New("unknown table")
+			}
+			continue
 		}
+		if len(fields) == 0 {
+			continue
+		}
+		n, err := strconv.ParseUint(string(fields[len(fields)-1]), 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		inodes[n] = true
 	}
-	return names
+	return inodes, nil
 }

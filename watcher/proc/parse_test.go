@@ -19,16 +19,22 @@ func TestStat(t *testing.T) {
 		want stat
 		ok   bool
 	}{
-		"an ordinary process":                         {"42 (flanneld) S" + statTail, stat{"flanneld", 'S', 1, 47110 * time.Millisecond}, true},
-		"a name that looks like the rest of the line": {"42 (a) R 9 (b) S" + statTail, stat{"a) R 9 (b", 'S', 1, 47110 * time.Millisecond}, true},
-		"a name with a line break":                    {"42 (a\nb) Z" + statTail, stat{"a\nb", 'Z', 1, 47110 * time.Millisecond}, true},
-		"an empty name":                               {"42 () S" + statTail, stat{"", 'S', 1, 47110 * time.Millisecond}, true},
-		"a line cut short":                            {"42 (flanneld) S 1 7 7", stat{}, false},
-		"no parentheses":                              {"42 flanneld S" + statTail, stat{}, false},
-		"parentheses the wrong way round":             {"42 )flanneld( S" + statTail, stat{}, false},
-		"a start that is no number":                   {"42 (a) S" + strings.Replace(statTail, "4711", "x", 1), stat{}, false},
-		"a start beyond every clock":                  {"42 (a) S" + strings.Replace(statTail, "4711", "18446744073709551615", 1), stat{}, false},
-		"nothing":                                     {"", stat{}, false},
+		"an ordinary process": {
+			"42 (flanneld) S" + statTail, stat{"flanneld", 'S', 1, 47110 * time.Millisecond}, true,
+		},
+		"a name that looks like the rest of the line": {
+			"42 (a) R 9 (b) S" + statTail, stat{"a) R 9 (b", 'S', 1, 47110 * time.Millisecond}, true,
+		},
+		"a name with a line break":        {"42 (a\nb) Z" + statTail, stat{"a\nb", 'Z', 1, 47110 * time.Millisecond}, true},
+		"an empty name":                   {"42 () S" + statTail, stat{"", 'S', 1, 47110 * time.Millisecond}, true},
+		"a line cut short":                {"42 (flanneld) S 1 7 7", stat{}, false},
+		"no parentheses":                  {"42 flanneld S" + statTail, stat{}, false},
+		"parentheses the wrong way round": {"42 )flanneld( S" + statTail, stat{}, false},
+		"a start that is no number":       {"42 (a) S" + strings.Replace(statTail, "4711", "x", 1), stat{}, false},
+		"a start beyond every clock": {
+			"42 (a) S" + strings.Replace(statTail, "4711", "18446744073709551615", 1), stat{}, false,
+		},
+		"nothing": {"", stat{}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := parseStat([]byte(c.line))
@@ -59,10 +65,16 @@ func TestCgroup(t *testing.T) {
 		text string
 		want diagnose.Container
 	}{
-		"containerd with the systemd driver": {"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0f6d7a3c_1111_2222_3333_abcdefabcdef.slice/cri-containerd-" + id64 + ".scope\n", pod},
-		"containerd with cgroupfs":           {"0::/kubepods/burstable/pod" + uid + "/" + id64 + "\n", pod},
-		"a guaranteed pod":                   {"0::/kubepods.slice/kubepods-pod0f6d7a3c_1111_2222_3333_abcdefabcdef.slice/crio-" + id64 + ".scope/container\n", pod},
-		"a pod below a nested kubelet":       {"0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod0f6d7a3c_1111_2222_3333_abcdefabcdef.slice/cri-containerd-" + id64 + ".scope\n", pod},
+		"containerd with the systemd driver": {
+			"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0f6d7a3c_1111_2222_3333_abcdefabcdef.slice/cri-containerd-" + id64 + ".scope\n", pod,
+		},
+		"containerd with cgroupfs": {"0::/kubepods/burstable/pod" + uid + "/" + id64 + "\n", pod},
+		"a guaranteed pod": {
+			"0::/kubepods.slice/kubepods-pod0f6d7a3c_1111_2222_3333_abcdefabcdef.slice/crio-" + id64 + ".scope/container\n", pod,
+		},
+		"a pod below a nested kubelet": {
+			"0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod0f6d7a3c_1111_2222_3333_abcdefabcdef.slice/cri-containerd-" + id64 + ".scope\n", pod,
+		},
 		"a static pod, whose UID is a hash": {
 			"0::/kubepods/pod0123456789abcdef0123456789abcdef/" + id64,
 			diagnose.Container{ID: id64, Pod: "0123456789abcdef0123456789abcdef"},
@@ -155,8 +167,12 @@ func TestKinds(t *testing.T) {
 		"k3s used as kubectl":             {"k3s", []string{"k3s", "kubectl", "get", "server"}, "", false},
 		"k3s without arguments":           {"k3s", []string{"k3s"}, "", false},
 		"k3s without Flannel":             {"k3s-server", []string{"k3s", "server", "--flannel-backend=none"}, diagnose.ProcK3s, false},
-		"k3s without Flannel, two words":  {"k3s-server", []string{"k3s", "server", "--flannel-backend", "none"}, diagnose.ProcK3s, false},
-		"k3s with another backend":        {"k3s-server", []string{"k3s", "server", "--flannel-backend", "host-gw"}, diagnose.ProcK3s, true},
+		"k3s without Flannel, two words": {
+			"k3s-server", []string{"k3s", "server", "--flannel-backend", "none"}, diagnose.ProcK3s, false,
+		},
+		"k3s with another backend": {
+			"k3s-server", []string{"k3s", "server", "--flannel-backend", "host-gw"}, diagnose.ProcK3s, true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if kind, counts := kindOf(c.comm, c.cmdline); counts != c.counts || counts && kind != c.kind {
@@ -194,6 +210,19 @@ func TestToolVersion(t *testing.T) {
 	}
 }
 
+func TestInodes(t *testing.T) {
+	const head = "sk               Eth Pid        Groups   Rmem     Wmem     Dump  Locks    Drops    Inode\n"
+	got, err := parseInodes([]byte(head + "0 0 1 0 0 0 0 2 0 4711\n0 15 2 0 0 0 0 2 0 4712\n\n"))
+	if err != nil || len(got) != 2 || !got[4711] || !got[4712] || got[2] {
+		t.Errorf("parseInodes = %v, %v", got, err)
+	}
+	for _, text := range []string{"\n", "sk Eth Pid\n", head + "0 0 x\n"} {
+		if got, err := parseInodes([]byte(text)); err == nil {
+			t.Errorf("parseInodes(%q) = %v", text, got)
+		}
+	}
+}
+
 func FuzzParsers(f *testing.F) {
 	f.Add([]byte("42 (flanneld) S" + statTail))
 	f.Add([]byte("0::/kubepods/burstable/pod0f6d7a3c-1111-2222-3333-abcdefabcdef/" + id64 + "\n"))
@@ -219,6 +248,6 @@ func FuzzParsers(f *testing.F) {
 		_, _ = parseNSpid(b)
 		_ = parseHidepid(b, "/proc")
 		_ = packageVersion(b, "P", "V", "iptables")
-		_ = linkNames(b)
+		_, _ = parseInodes(b)
 	})
 }

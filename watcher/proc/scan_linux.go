@@ -17,6 +17,7 @@ type Scanner struct {
 	fs    *FS
 	ns    Namespace
 	view  view
+	mark  *mark // in the namespace; nil where none is known
 	known map[int]*process
 	node  bool // the last look found a kubelet or container runtime
 
@@ -60,6 +61,10 @@ const unsettled = -1
 func New(fs *FS, ns Namespace) *Scanner {
 	return &Scanner{fs: fs, ns: ns, view: fs.view(), known: map[int]*process{}, bystanders: map[int]bystander{}}
 }
+
+// Recognize lets the scanner tell the namespace of processes without CAP_SYS_PTRACE. The links must have been opened in the
+// scanner's namespace, and stay open.
+func (s *Scanner) Recognize(links *LinkReader) { s.mark = &links.mark }
 
 // Scan looks once. A process of which the namespace cannot be told is not counted; where nothing else was found, the
 // reading says so and is unreadable instead of empty.
@@ -136,15 +141,12 @@ func (s *Scanner) forget() {
 
 // meet reads everything about a process that is seen for the first time.
 func (s *Scanner) meet(pid int, st stat, role role, now flannel.Time) (*process, error) {
-	ns, err := s.fs.link(strconv.Itoa(pid) + "/ns/net")
-	if denied(err) {
-		return nil, fmt.Errorf("its network namespace cannot be read without CAP_SYS_PTRACE: %w", err)
-	}
+	here, err := s.here(pid)
 	if err != nil {
 		return nil, err
 	}
 	p := &process{stat: st, role: role, seen: true}
-	if Namespace(ns) != s.ns {
+	if !here {
 		return p, nil
 	}
 	p.Process, err = s.describe(pid, st, now)
@@ -162,6 +164,20 @@ func (s *Scanner) meet(pid int, st stat, role role, now flannel.Time) (*process,
 		}
 	}
 	return p, nil
+}
+
+// here tells whether a process lives in the scanner's namespace.
+func (s *Scanner) here(pid int) (bool, error) {
+	ns, err := s.fs.link(strconv.Itoa(pid) + "/ns/net")
+	switch {
+	case err == nil:
+		return Namespace(ns) == s.ns, nil
+	case !denied(err):
+		return false, err
+	case s.mark == nil:
+		return false, fmt.Errorf("its network namespace cannot be read without CAP_SYS_PTRACE: %w", err)
+	}
+	return s.fs.bears(pid, *s.mark)
 }
 
 func (s *Scanner) describe(pid int, st stat, now flannel.Time) (diagnose.Process, error) {

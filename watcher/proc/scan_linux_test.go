@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -181,6 +180,33 @@ func TestScanWithoutPtraceSaysSoAndCountsNothing(t *testing.T) {
 	}
 }
 
+func TestScanRecognizesItsNamespaceWithoutPtrace(t *testing.T) {
+	n, other := labtest.New(t), labtest.New(t)
+	pid := start(t, n, "flanneld", "--ip-masq")
+	start(t, other, "flanneld")
+	s := scannerOf(t, n)
+	without(t, n, unix.CAP_SYS_PTRACE, func() {
+		links, err := OpenLinks()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer links.Close()
+		s.Recognize(links)
+		if _, err := s.fs.link(fmt.Sprintf("%d/ns/net", pid)); !denied(err) {
+			t.Errorf("the namespace can be read: %v", err)
+		}
+		found := s.Scan(now())
+		if got := pidsOf(found.Flannel.Value); found.Flannel.State != flannel.Known || got != fmt.Sprintf("flanneld %d\n", pid) {
+			t.Errorf("found %+v", found.Flannel)
+			return
+		}
+		if p := found.Flannel.Value[0]; len(p.Cmdline) != 2 || p.Started.IsZero() {
+			t.Errorf("what can be told without the privilege: %+v", p)
+		}
+	})
+}
+
 func TestScanWithHiddenProcesses(t *testing.T) {
 	n := labtest.New(t)
 	start(t, n, "flanneld")
@@ -229,18 +255,14 @@ func TestOpenFSRefusesOtherFileSystems(t *testing.T) {
 
 // TestVersionOfARealExecutable builds a program as Flannel is built.
 func TestVersionOfARealExecutable(t *testing.T) {
-	goTool := filepath.Join(runtime.GOROOT(), "bin", "go")
-	if _, err := os.Stat(goTool); err != nil {
-		labtest.RequireTools(t, "go")
-		goTool = "go"
-	}
+	labtest.RequireTools(t, "go")
 	n := labtest.New(t)
 	dir := t.TempDir()
 	write(t, dir, "go.mod", "module github.com/flannel-io/flannel\n\ngo 1.26\n")
 	write(t, dir, "main.go", "package main\n\nimport (\n\t\"os\"\n\n\t\"github.com/flannel-io/flannel/pkg/version\"\n)\n\n"+
 		"func main() { println(version.Version); os.Stdin.Read(make([]byte, 1)) }\n")
 	write(t, dir, "pkg/version/version.go", "package version\n\nvar Version = \"\"\n")
-	build := exec.Command(goTool, "build", "-o", "flanneld", "-ldflags",
+	build := exec.Command("go", "build", "-o", "flanneld", "-ldflags",
 		"-s -w -X github.com/flannel-io/flannel/pkg/version.Version=v0.28.10", ".")
 	build.Dir = dir
 	build.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off", "CGO_ENABLED=0")
@@ -283,9 +305,13 @@ func FuzzBuildInfo(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(exe[:min(len(exe), 64<<10)], 0, uint64(0))
-	f.Add(exe[:min(len(exe), 64<<10)], 40, ^uint64(0)>>1) // the section table lies far outside
-	f.Add(exe[:min(len(exe), 4<<10)], 56, ^uint64(0))
+	head := exe[:min(len(exe), 1<<10)]
+	f.Add(head, -1, uint64(0))
+	f.Add(head, 40, ^uint64(0)>>1) // the section table lies far outside
+	f.Add(head, 40, uint64(64))    // it lies over the program table
+	f.Add(head, 56, ^uint64(0))    // as many of both as can be counted
+	f.Add(head, 96, uint64(1)<<40) // a segment larger than any file
+	f.Add(exe[:min(len(exe), 8<<10)], 32, uint64(16))
 	f.Fuzz(func(t *testing.T, b []byte, at int, word uint64) {
 		if at >= 0 && at+8 <= len(b) {
 			b = slices.Clone(b)

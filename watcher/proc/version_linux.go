@@ -11,7 +11,7 @@ import (
 
 // maxExecutable is how much of an executable is read in search of its build information. It stands near the beginning of
 // the writable data; a program that hides it further back, or scatters it, stays without a version.
-const maxExecutable = 64 << 20
+const maxExecutable = 16 << 20
 
 // version gives the version of Flannel in the executable of a process, "" if it cannot be told.
 func (fs *FS) version(pid int) string {

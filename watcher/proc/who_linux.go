@@ -65,7 +65,8 @@ func (a *Asker) unable(pid int) string {
 type seen struct {
 	pid       int
 	parent    int
-	born      bool // parent is the one that started it, not one that adopted it
+	born      bool          // parent is the one that started it, not one that adopted it
+	forked    time.Duration // when it did, if born
 	comm      string
 	cmdline   []string
 	start     time.Duration
@@ -83,7 +84,7 @@ func (a *Asker) find(pid int, comm string, at time.Duration) (seen, bool) {
 	}
 	now, runs := a.present(pid, at)
 	if runs && told {
-		now.parent, now.born = past.parent, past.born
+		now.parent, now.born, now.forked = past.parent, past.born, past.forked
 	}
 	switch {
 	case runs && matches(comm, now.comm):
@@ -113,7 +114,7 @@ func (a *Asker) past(pid int, at time.Duration) (seen, bool) {
 		return seen{}, false
 	}
 	p := seen{
-		pid: pid, parent: s.Parent, born: s.Parent != 0, comm: s.Comm, cmdline: s.Cmdline, running: s.Exited == 0,
+		pid: pid, parent: s.Parent, born: s.Parent != 0, forked: s.Forked, comm: s.Comm, cmdline: s.Cmdline, running: s.Exited == 0,
 		certainty: incident.Exact, how: "seen when it started",
 	}
 	if !s.Sure {
@@ -150,10 +151,13 @@ func (a *Asker) parents(p seen, at time.Duration) (incident.Fact[[]incident.Ance
 		if p.parent <= 0 {
 			break
 		}
-		if !p.born {
+		when := at
+		if p.born {
+			when = p.forked // the parent may have ended since
+		} else {
 			chain.Certainty, chain.How = incident.Estimate, "as /proc has them, which tells of an orphan who adopted it"
 		}
-		up, ok := a.find(p.parent, "", at)
+		up, ok := a.find(p.parent, "", when)
 		if !ok {
 			break
 		}

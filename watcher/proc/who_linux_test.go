@@ -165,6 +165,83 @@ func TestExecsDoNotMistakeALaterProcess(t *testing.T) {
 	}
 }
 
+func TestExecsNeedTheInitialNetworkNamespace(t *testing.T) {
+	fs := procFS(t)
+	n := labtest.New(t)
+	if err := n.Do(func() error {
+		execs, err := OpenExecs(fs)
+		if err == nil {
+			_ = execs.Close()
+			t.Error("the kernel was taken to answer in another network namespace")
+		} else if !strings.HasPrefix(err.Error(), "listen to process starts: ") {
+			t.Errorf("error %v", err)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestParentsThatHaveEndedAreStillKnown(t *testing.T) {
+	fs := procFS(t)
+	execs := openExecs(t, fs)
+	labtest.RequireTools(t, "sh", "sleep")
+	cmd := exec.Command("sh", "-c", "sleep 3 >/dev/null 2>&1 & echo $!")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	if _, err := fmt.Sscan(string(out), &pid); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(late + 200*time.Millisecond)
+	w := NewAsker(fs, execs).Who(incident.Who{PID: pid, Comm: "sleep"}, now())
+	p := w.Origin.Parents
+	if len(p.Value) < 2 || p.Value[0].PID != cmd.Process.Pid || p.Value[0].Comm != "sh" || p.Value[1].PID != os.Getpid() {
+		t.Errorf("parents %+v, want the shell %d and this process", p, cmd.Process.Pid)
+	}
+	if w.Origin.Container.Certainty != incident.Exact {
+		t.Errorf("container %+v", w.Origin.Container)
+	}
+}
+
+// BenchmarkExecs is the price of one start of a process: what listening adds is the difference.
+func BenchmarkExecs(b *testing.B) {
+	for _, listening := range []bool{false, true} {
+		b.Run(fmt.Sprintf("listening=%v", listening), func(b *testing.B) {
+			if listening {
+				openExecs(b, procFS(b))
+			}
+			before := cpu(b)
+			for b.Loop() {
+				if err := exec.Command("true").Run(); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64((cpu(b)-before).Microseconds())/float64(b.N), "cpu-µs/op")
+		})
+	}
+}
+
+func BenchmarkWho(b *testing.B) {
+	fs := procFS(b)
+	pid := start(b, labtest.New(b), "iptables", "-t", "nat", "-F")
+	asker := NewAsker(fs, nil)
+	for b.Loop() {
+		asker.Who(incident.Who{PID: pid, Comm: "iptables"}, now())
+	}
+}
+
+// cpu is what this process has used, without its children.
+func cpu(b *testing.B) time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
 func TestExecsIgnoreOtherSenders(t *testing.T) {
 	labtest.RequireRoot(t)
 	fs := procFS(t)
@@ -235,7 +312,13 @@ func TestElsewhere(t *testing.T) {
 			if _, err := s.fs.link("1/ns/net"); !denied(err) {
 				t.Errorf("namespace of process 1: %v", err)
 			}
-			if same, err := s.withInit(); same || err != nil {
+			links, err := OpenLinks()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer links.Close()
+			if same, err := s.withInit(links); same || err != nil {
 				t.Errorf("withInit = %v, %v", same, err)
 			}
 		})
@@ -252,8 +335,13 @@ func TestElsewhere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		links, err := OpenLinks()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer links.Close()
 		s := New(procFS(t), ns)
-		if same, err := s.withInit(); !same || err != nil {
+		if same, err := s.withInit(links); !same || err != nil {
 			t.Errorf("withInit = %v, %v", same, err)
 		}
 	})
@@ -310,5 +398,35 @@ func TestIptablesOfTheHost(t *testing.T) {
 	r := IptablesHost(t.Context(), now())
 	if r.State != flannel.Known || !strings.HasPrefix(r.Value, "1.") {
 		t.Errorf("IptablesHost = %+v", r)
+	}
+}
+
+// shelf is a root with files by name.
+type shelf map[string]string
+
+func (s shelf) ReadFile(name string, _ int64) ([]byte, time.Time, error) {
+	text, ok := s[name]
+	if !ok {
+		return nil, time.Time{}, os.ErrNotExist
+	}
+	return []byte(text), time.Time{}, nil
+}
+
+func TestIptablesOfAContainer(t *testing.T) {
+	for name, c := range map[string]struct {
+		root  shelf
+		state flannel.ReadState
+		value string
+	}{
+		"Alpine":               {shelf{apkInstalled: "P:iptables\nV:1.8.11-r1\n\n"}, flannel.Known, "1.8.11-r1"},
+		"Debian":               {shelf{dpkgStatus: "Package: iptables\nVersion: 1.8.9-2\n"}, flannel.Known, "1.8.9-2"},
+		"one without iptables": {shelf{apkInstalled: "P:zlib\nV:1.3\n\n"}, flannel.Absent, ""},
+		"one without packages": {shelf{}, flannel.Unreadable, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if r := IptablesIn(c.root, now()); r.State != c.state || r.Value != c.value {
+				t.Errorf("IptablesIn = %+v, want %v %q", r, c.state, c.value)
+			}
+		})
 	}
 }
