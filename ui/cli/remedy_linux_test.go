@@ -42,8 +42,8 @@ type planned struct {
 	}
 }
 
-// dryRun gives the plan of a command.
-func dryRunPlan(t *testing.T, n *labtest.Namespace, state string, code int, args ...string) (p planned) {
+// preview gives the plan of a command.
+func preview(t *testing.T, n *labtest.Namespace, state string, code int, args ...string) (p planned) {
 	t.Helper()
 	got := flanwatch(t, n, state, append(args, "--dry-run", "-o", "json")...)
 	if got.code != code {
@@ -84,13 +84,13 @@ func TestReapplyFromTheFirstLookToTheUndo(t *testing.T) {
 	n.Flanneld("--ip-masq", "--kube-subnet-mgr", "--iptables-resync=1")
 	n.Must("iptables-nft -t nat -F FLANNEL-POSTRTG")
 
-	refused := dryRunPlan(t, n, state, cli.ExitRefused, "reapply")
+	refused := preview(t, n, state, cli.ExitRefused, "reapply")
 	if len(refused.Guards) == 0 || !strings.Contains(refused.Guards[0].Why, "starting") || refused.Guards[0].Change == "" {
 		t.Errorf("guards %+v", refused.Guards)
 	}
 	time.Sleep(6500 * time.Millisecond)
 
-	p := dryRunPlan(t, n, state, cli.ExitFinding, "reapply")
+	p := preview(t, n, state, cli.ExitFinding, "reapply")
 	if !strings.Contains(p.Title, "6 rules") || !strings.Contains(p.Title, "FLANNEL-POSTRTG") {
 		t.Errorf("title %q", p.Title)
 	}
@@ -112,7 +112,7 @@ func TestReapplyFromTheFirstLookToTheUndo(t *testing.T) {
 	}
 	c, code := check(t, n)
 	wantOK(t, c, code, 4)
-	if got := dryRunPlan(t, n, state, cli.ExitOK, "reapply"); got.ID != "" || len(got.Steps) != 0 {
+	if got := preview(t, n, state, cli.ExitOK, "reapply"); got.ID != "" || len(got.Steps) != 0 {
 		t.Errorf("again: %+v", got)
 	}
 
@@ -124,7 +124,7 @@ func TestReapplyFromTheFirstLookToTheUndo(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.out), &history); err != nil || len(history.Receipts) != 1 || history.Receipts[0].Plan != p.ID {
 		t.Fatalf("history %s, %v", got.out, err)
 	}
-	back := dryRunPlan(t, n, state, cli.ExitFinding, "undo")
+	back := preview(t, n, state, cli.ExitFinding, "undo")
 	if got := flanwatch(t, n, state, "undo", history.Receipts[0].ID, "--plan", back.ID); got.code != cli.ExitOK {
 		t.Fatalf("undo: %+v", got)
 	}
@@ -145,13 +145,13 @@ func TestPurgeIsRefusedWhileFlannelRunsAndWorksAfterwards(t *testing.T) {
 	if err := n.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
-	p := dryRunPlan(t, n, state, cli.ExitRefused, "purge")
+	p := preview(t, n, state, cli.ExitRefused, "purge")
 	if len(p.Guards) == 0 || !strings.Contains(p.Guards[0].Why, "flanneld[") {
 		t.Errorf("guards %+v", p.Guards)
 	}
 	cmd.Process.Kill() //nolint:errcheck // it may be gone
 	cmd.Wait()         //nolint:errcheck // it was killed
-	p = dryRunPlan(t, n, state, cli.ExitFinding, "purge")
+	p = preview(t, n, state, cli.ExitFinding, "purge")
 	got := flanwatch(t, n, state, "purge", "--plan", p.ID, "--look-again", "0")
 	if got.code != cli.ExitOK {
 		t.Fatalf("%+v", got)
@@ -160,7 +160,7 @@ func TestPurgeIsRefusedWhileFlannelRunsAndWorksAfterwards(t *testing.T) {
 	if strings.Contains(left, "FLANNEL") || strings.Contains(left, "10.244") {
 		t.Errorf("left: %s", left)
 	}
-	if got := dryRunPlan(t, n, state, cli.ExitOK, "purge"); got.ID != "" {
+	if got := preview(t, n, state, cli.ExitOK, "purge"); got.ID != "" {
 		t.Errorf("again: %+v", got)
 	}
 }
@@ -169,7 +169,7 @@ func TestAnEditedRuleMakesThePlanStaleForTheCommand(t *testing.T) {
 	n := node(t)
 	state := filepath.Join(t.TempDir(), "state")
 	n.Feed(rules4, "iptables-nft-restore")
-	p := dryRunPlan(t, n, state, cli.ExitFinding, "purge")
+	p := preview(t, n, state, cli.ExitFinding, "purge")
 	n.Must("iptables-nft -D FLANNEL-FWD 1")
 	if got := flanwatch(t, n, state, "purge", "--plan", p.ID); got.code != cli.ExitRefused || !strings.Contains(got.errs, "stale") {
 		t.Errorf("%+v", got)
