@@ -49,6 +49,7 @@ type State struct {
 	bases    map[flannel.ChainID]*flannel.BaseChain
 	faults   []Fault
 	table    table
+	look     look
 
 	incidents        []Incident
 	incidentsSeen    int
@@ -97,6 +98,10 @@ func (s *State) Apply(o *Observation) {
 		s.applyTable(*o.Table, o.Time)
 	case o.Flows != nil:
 		s.applyFlows(o.Flows, o.Time)
+	case o.Bases != nil:
+		s.look.bases(o.Bases, o.Time)
+	case o.Opened != nil:
+		s.look.open(o.Opened, s.started, o.Time)
 	case o.Fault != nil:
 		s.applyFault(*o.Fault, o.Time)
 	}
