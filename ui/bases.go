@@ -214,7 +214,13 @@ func (s *screen) openedLine(c *incident.OpenedView, i int, selected bool) string
 		}
 		l.put(roleText, right(count(r.Counter.Packets)+unit, 9)+right(count(r.Counter.Bytes), 8))
 	}
-	return l.gap(2).put(strong, ruleText(r.Rule, c.ID)).full()
+	return l.gap(2).put(strong, ruleText(uncommented(r.Rule), c.ID)).full()
+}
+
+// uncommented leaves out comments, which would push what a rule does off the edge. The selected rule is shown with them.
+func uncommented(r flannel.Rule) flannel.Rule {
+	r.Matches = slices.DeleteFunc(slices.Clone(r.Matches), func(m flannel.Match) bool { return m.Kind == flannel.MatchComment })
+	return r
 }
 
 // openedDetail says what the rows cannot: what is wrong, what was left out, and the selected rule in full.
