@@ -8,6 +8,8 @@ import (
 // here is where the keys go now.
 func (s *screen) here() place {
 	switch {
+	case s.onLook():
+		return inLook
 	case s.page != pageDashboard:
 		return inPages
 	case s.focus == panelRules:
@@ -59,7 +61,13 @@ func (s *screen) offers() [][]piece {
 
 // works tells whether a key does something here at all.
 func (s *screen) works(a action) bool {
-	return a != actSlower && a != actFaster || s.interval > 0
+	switch a {
+	case actSlower, actFaster:
+		return s.interval > 0
+	case actLook:
+		return s.looks
+	}
+	return true
 }
 
 // tail keeps the end of what is being typed in sight.

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"flanwatch/flannel"
 	"flanwatch/watcher/incident"
 
 	"github.com/charmbracelet/x/ansi"
@@ -28,6 +29,9 @@ func still(t testing.TB, view *incident.View, o Options) *model {
 	}
 	if o.Interval == 0 {
 		o.Interval, o.SetInterval = time.Second, func(time.Duration) {}
+	}
+	if o.Look == nil {
+		o.Look = func(bool, *flannel.ChainID) {}
 	}
 	if o.Status == nil {
 		o.Status = func() string { return "recording /var/lib/flanwatch/worker-3.jsonl 3.1 MB" }

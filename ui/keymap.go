@@ -20,6 +20,7 @@ const (
 	actTop
 	actBottom
 	actOpen
+	actLook
 	actBack
 	actNextPanel
 	actPrevPanel
@@ -48,6 +49,7 @@ const (
 	inRules
 	inTimeline
 	inPages
+	inLook
 )
 
 // binding is one row of the table of keys. Everything that tells a person about keys is made from it.
@@ -66,16 +68,17 @@ var bindings = []binding{
 	{actFilter, []string{"/"}, "/", "filter", "filter the chains; esc clears", []place{inChains}},
 	{actNextPanel, []string{"tab"}, "tab", "panel", "next panel", []place{inChains, inRules, inTimeline}},
 	{actPrevPanel, []string{"shift+tab"}, "shift+tab", "", "previous panel", nil},
-	{actOpen, []string{"enter"}, "enter", "open", "open what is selected: a chain, a rule, an event", []place{inChains, inRules, inTimeline}},
-	{actBack, []string{"esc"}, "esc", "back", "back; on the dashboard, clear the filter", []place{inPages}},
+	{actOpen, []string{"enter"}, "enter", "open", "open what is selected: a chain, a rule, an event", []place{inChains, inRules, inTimeline, inLook}},
+	{actLook, []string{"v"}, "v", "base chains", "base chains of every backend; enter opens one, and the chain that a rule jumps to", []place{inChains, inRules}},
+	{actBack, []string{"esc"}, "esc", "back", "back; on the dashboard, clear the filter", []place{inPages, inLook}},
 	{actZoomIn, []string{"["}, "[", "closer", "less time on the timeline, in more detail", []place{inTimeline}},
 	{actZoomOut, []string{"]"}, "]", "wider", "more time on the timeline", []place{inTimeline}},
-	{actPause, []string{"p"}, "p", "pause", "pause the picture; watching goes on", []place{inChains, inRules, inTimeline}},
+	{actPause, []string{"p"}, "p", "pause", "pause the picture; watching goes on", []place{inChains, inRules, inTimeline, inLook}},
 	{actSort, []string{"s"}, "s", "sort", "sort the chains by the next column", []place{inChains}},
 	{actReverse, []string{"S"}, "S", "", "reverse the order", nil},
 	{actSlower, []string{"+"}, "+", "slower", "read the counters less often, down to every 60 s", []place{inChains}},
 	{actFaster, []string{"-"}, "-", "faster", "read the counters more often, up to every 0.1 s", []place{inChains}},
-	{actCopy, []string{"y"}, "y", "copy", "copy what is selected as text", []place{inRules, inTimeline, inPages}},
+	{actCopy, []string{"y"}, "y", "copy", "copy what is selected as text", []place{inRules, inTimeline, inPages, inLook}},
 	{actExport, []string{"e"}, "e", "export", "write the screen to a file", []place{everywhere}},
 	{actTheme, []string{"t"}, "t", "theme", "theme: auto, dark, light, mono", []place{inPages}},
 	{actUp, []string{"up", "k"}, "↑, k", "", "up", nil},

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"flanwatch/flannel"
 	"flanwatch/watcher/incident"
 
 	tea "charm.land/bubbletea/v2"
@@ -27,6 +28,9 @@ type model struct {
 	arrived time.Time      // when it came
 	flashed time.Time
 
+	looking   bool // what the watcher was told of, see tellLook
+	lookingAt flannel.ChainID
+
 	picture  string
 	drawn    time.Time
 	dirty    bool
@@ -40,6 +44,7 @@ func newModel(ctx context.Context, o Options) *model {
 		mode: o.Mode, detail: o.Detail, readOnly: o.ReadOnly, ascii: o.ASCII, loc: o.Location,
 		zoom: autoZoom,
 	}
+	m.looks = o.Look != nil
 	if o.SetInterval != nil {
 		m.interval = o.Interval
 	}
@@ -137,6 +142,7 @@ func (m *model) receive(v *incident.View) {
 	}
 	m.view = v
 	m.chains.follow(idsOf(m.visible()))
+	m.bases.follow(basesIDs(m.baseRows()))
 	m.event.follow(keysOf(m.newestFirst()))
 	// A tenth of grace: views at the same pace as pictures must not miss theirs by a hair.
 	if before == nil || m.opt.Player != nil || happened(before, v) || m.arrived.Sub(m.drawn) >= rest-rest/10 {
@@ -148,6 +154,9 @@ func (m *model) receive(v *incident.View) {
 func happened(a, b *incident.View) bool {
 	if len(a.Events) != len(b.Events) || len(a.Chains) != len(b.Chains) || len(a.Findings) != len(b.Findings) ||
 		len(a.Faults) != len(b.Faults) || len(a.Backends) != len(b.Backends) || a.Flannel.State != b.Flannel.State {
+		return true
+	}
+	if lookChanged(a, b) {
 		return true
 	}
 	if n := len(a.Events); n > 0 && keyOf(&a.Events[n-1]) != keyOf(&b.Events[n-1]) {

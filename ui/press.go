@@ -32,6 +32,7 @@ func (m *model) press(msg tea.KeyPressMsg) tea.Cmd {
 	if !ok {
 		return nil
 	}
+	defer m.tellLook()
 	if m.navigate(act) || m.choose(act) {
 		return nil
 	}
@@ -97,6 +98,8 @@ func (m *model) navigate(a action) bool {
 	switch {
 	case !moves:
 		return false
+	case m.onLook():
+		m.moveLook(by)
 	case m.shown().lines != nil:
 		m.scroll = min(max(m.scroll+by, 0), max(len(m.shown().lines)-m.pageSize(), 0))
 	case m.view == nil:
@@ -149,6 +152,8 @@ func (m *model) choose(a action) bool {
 		m.open()
 	case actBack:
 		m.back()
+	case actLook:
+		m.look()
 	case actNextPanel:
 		m.step(1)
 	case actPrevPanel:
@@ -184,6 +189,8 @@ func (m *model) turn(p page) {
 
 func (m *model) open() {
 	switch {
+	case m.onLook():
+		m.openLook()
 	case m.page != pageDashboard || m.view == nil:
 	case m.focus == panelTimeline && len(m.view.Events) > 0:
 		m.turn(pageEvent)
@@ -193,6 +200,10 @@ func (m *model) open() {
 }
 
 func (m *model) back() {
+	if m.onLook() {
+		m.backLook()
+		return
+	}
 	if m.page != pageDashboard {
 		m.turn(pageDashboard)
 		return
@@ -283,6 +294,8 @@ func (m *model) selected() string {
 	var b strings.Builder
 	switch {
 	case m.view == nil:
+	case m.onLook():
+		return m.lookCopy()
 	case m.page == pageHelp || m.page == pageChain || m.blind() || m.noFlannel():
 		for _, l := range m.shown().lines {
 			b.WriteString(strings.TrimRight(ansi.Strip(l), " ") + "\n")

@@ -47,6 +47,12 @@ var keyTests = map[string]func(t *testing.T, tt *terminal){
 		tt.keys("\r")
 		tt.shows("? help")
 	},
+	"v": func(t *testing.T, tt *terminal) {
+		tt.keys("v")
+		tt.shows("Base chains 0")
+		tt.keys("v")
+		tt.shows("Timeline")
+	},
 	"tab":       func(t *testing.T, tt *terminal) { tt.keys("\t"); tt.keys("\r"); tt.shows("missing") },
 	"shift+tab": func(t *testing.T, tt *terminal) { tt.keys("\x1b[Z"); tt.shows("[ closer") },
 	"enter":     func(t *testing.T, tt *terminal) { tt.keys("\r"); tt.shows("0/6 wanted ones found") },

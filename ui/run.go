@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"flanwatch/flannel"
+
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/colorprofile"
 	"github.com/charmbracelet/x/term"
@@ -24,6 +26,9 @@ type Options struct {
 	Interval time.Duration // time between two readings, for the header
 	// SetInterval is told a new interval. It must not wait. Without it the interval cannot be changed here.
 	SetInterval func(time.Duration)
+	// Look is told what somebody looks at beside Flannel's chains: base chains, and one chain if that is not nil. It must not
+	// wait. Without it they cannot be looked at.
+	Look func(open bool, chain *flannel.ChainID)
 	// Status gives one line about what is being recorded and where. It is called for each picture and must not wait.
 	Status   func() string
 	ReadOnly bool

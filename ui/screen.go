@@ -35,8 +35,10 @@ type page uint8
 const (
 	pageDashboard page = iota
 	pageHelp
-	pageChain // one chain with its rules in full
-	pageEvent // one event in full
+	pageChain  // one chain with its rules in full
+	pageEvent  // one event in full
+	pageBases  // the base chains of every backend
+	pageOpened // one chain of them, or reached from one
 )
 
 // screen is everything a picture is made of. Its draw method is a function of it and of nothing else.
@@ -68,7 +70,10 @@ type screen struct {
 	typing  bool // the filter has the keys
 	order   order
 	reverse bool
-	zoom    int // index into zooms, or autoZoom
+	looks   bool // base chains can be looked at
+	bases   selection[flannel.ChainID]
+	trail   []visit // the chains opened one from the other
+	zoom    int     // index into zooms, or autoZoom
 	flash   string
 }
 
@@ -99,6 +104,8 @@ func (s *screen) lines() []string {
 	switch {
 	case s.page == pageHelp:
 		out = append(out, s.text(s.helpPage(), l.body)...)
+	case s.onLook() && s.view != nil:
+		out = append(out, s.frame(s.lookBox(l.body-2), l.body-2, true, false)...)
 	case s.view == nil || s.blind() || s.noFlannel():
 		out = append(out, s.text(s.notice(), l.body)...)
 	case s.page == pageChain:

@@ -341,4 +341,6 @@ var scenes = []scene{
 	{"help", healthy, func(m *model) { m.page = pageHelp }},
 	{"chain", damaged, func(m *model) { m.page = pageChain }},
 	{"event", emptied, func(m *model) { m.page, m.focus = pageEvent, panelTimeline }},
+	{"bases", withBases, onBases},
+	{"opened", withOpened, onOpened},
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"flanwatch/flannel"
 	"flanwatch/watcher/incident"
 
 	tea "charm.land/bubbletea/v2"
@@ -32,6 +33,8 @@ type terminal struct {
 	stop context.CancelFunc
 	set  []time.Duration // intervals asked for
 	code chan int
+
+	looks []string // what somebody looked at: "closed", "open", or a chain
 }
 
 // Write does what a cooked terminal does to output: without a tty as input the renderer moves with bare line feeds.
@@ -64,9 +67,20 @@ func open(t *testing.T, w, h int, view *incident.View, change func(*Options)) *t
 		Mailbox: tt.box, Interval: time.Second, Input: tt, Output: tt, Location: time.UTC, Dir: tt.dir,
 		Environ: []string{"TERM=xterm-256color", "COLORTERM=truecolor"}, Theme: ThemeDark,
 		SetInterval: func(d time.Duration) { tt.mu.Lock(); tt.set = append(tt.set, d); tt.mu.Unlock() },
-		Exit:        func(code int) { tt.code <- code },
-		program:     []tea.ProgramOption{tea.WithWindowSize(w, h)},
-		model:       func(m *model) { tt.m = m },
+		Look: func(open bool, chain *flannel.ChainID) {
+			what := "closed"
+			if chain != nil {
+				what = chain.String()
+			} else if open {
+				what = "open"
+			}
+			tt.mu.Lock()
+			defer tt.mu.Unlock()
+			tt.looks = append(tt.looks, what)
+		},
+		Exit:    func(code int) { tt.code <- code },
+		program: []tea.ProgramOption{tea.WithWindowSize(w, h)},
+		model:   func(m *model) { tt.m = m },
 	}
 	if change != nil {
 		change(&o)

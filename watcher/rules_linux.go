@@ -12,6 +12,8 @@ import (
 // retry is how often a backend that is not there, or may not be read, is tried again.
 const retry = 5 * time.Second
 
+const nftSource = "nf_tables"
+
 // nftRules reads both nf_tables backends.
 type nftRules struct {
 	open   func() (*nft.Reader, error) // in the watched namespace
@@ -46,8 +48,8 @@ func (r *nftRules) read(now func() flannel.Time, sink Sink) {
 	if r.shows != nil && r.shows(ours.Generation) {
 		at = now()
 	}
-	observeRules(flannel.Know(*ours, "nf_tables", at), flannel.IptablesNft, sink)
-	observeRules(flannel.Know(*native, "nf_tables", at), flannel.Nftables, sink)
+	observeRules(flannel.Know(*ours, nftSource, at), flannel.IptablesNft, sink)
+	observeRules(flannel.Know(*native, nftSource, at), flannel.Nftables, sink)
 }
 
 func (r *nftRules) miss(err error, at flannel.Time, sink Sink) {
@@ -56,7 +58,7 @@ func (r *nftRules) miss(err error, at flannel.Time, sink Sink) {
 		state, why = flannel.Absent, "the kernel has no nf_tables loaded"
 	}
 	for _, b := range []flannel.Backend{flannel.IptablesNft, flannel.Nftables} {
-		observeRules(flannel.Miss[flannel.Ruleset](state, why, "nf_tables", at), b, sink)
+		observeRules(flannel.Miss[flannel.Ruleset](state, why, nftSource, at), b, sink)
 	}
 }
 

@@ -33,6 +33,7 @@ type Watcher struct {
 	probe    *ProbeOptions
 
 	connections *connections
+	looker      *looker
 	// wakeLegacy is set by the goroutine that watches the legacy tables; others only wake it.
 	wakeLegacy atomic.Pointer[legacy.Events]
 	gone       bool   // the namespace was reported as gone
@@ -54,6 +55,7 @@ func Open(o Options) (*Watcher, error) {
 		return nil, errors.Join(err, ns.close())
 	}
 	w.connections = newConnections(ns, w.host)
+	w.looker = newLooker()
 	return w, nil
 }
 
@@ -127,12 +129,14 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 	defer cancel()
 	commits := make(chan announced, 256)
 	tables := make(chan legacyNews, 64)
+	looks := make(chan *incident.Observation, 8)
 	listeners.Go(func() { w.hearCommits(ctx, commits) })
 	listeners.Go(func() { w.watchLegacy(ctx, tables) })
 	probes := make(chan probed, 64)
 	if w.probe != nil {
 		listeners.Go(func() { w.keepProbing(ctx, *w.probe, probes) })
 	}
+	listeners.Go(func() { w.looker.run(ctx, w, looks) })
 
 	sink = w.holding(sink)
 	w.nft.shows = func(generation uint32) bool { return w.catchUp(generation, commits, sink) }
@@ -164,6 +168,9 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 			return nil
 		case c := <-commits:
 			w.commits(c, commits, sink)
+			w.looker.rulesChanged()
+		case o := <-looks:
+			sink(o)
 		case n := <-tables:
 			w.legacyNews(n, sink)
 		case p := <-probes:
@@ -214,7 +221,7 @@ func (w *Watcher) Close() error {
 	if w.events != nil {
 		errs = append(errs, w.events.Close())
 	}
-	errs = append(errs, w.connections.close(), w.host.close(), w.ns.close())
+	errs = append(errs, w.looker.close(), w.connections.close(), w.host.close(), w.ns.close())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("close watcher: %w", err)
 	}

@@ -23,12 +23,16 @@ type live struct {
 	mu        sync.Mutex
 	state     *incident.State
 	revisions map[flannel.Backend]uint64
+	looks     map[string]flannel.ReadState
 	news      chan struct{}
 	settle    func() // waits until what was observed is recorded; nil where nothing is
 }
 
 func newLive() *live {
-	return &live{state: incident.NewState(), revisions: map[flannel.Backend]uint64{}, news: make(chan struct{}, 1)}
+	return &live{
+		state: incident.NewState(), revisions: map[flannel.Backend]uint64{}, looks: map[string]flannel.ReadState{},
+		news: make(chan struct{}, 1),
+	}
 }
 
 // observe is the sink of the watcher.
@@ -48,10 +52,14 @@ func (l *live) observe(o *incident.Observation) {
 
 // isNews tells whether an observation is worth a picture at once: anything but counters.
 func (l *live) isNews(o *incident.Observation) bool {
-	if o.Table != nil {
+	switch {
+	case o.Table != nil:
 		return false
-	}
-	if o.Rules == nil {
+	case o.Bases != nil:
+		return l.differs("bases "+o.Bases.Backend.String(), o.Bases.Bases.State)
+	case o.Opened != nil:
+		return l.differs("opened "+o.Opened.ID.String(), o.Opened.Chain.State)
+	case o.Rules == nil:
 		return true
 	}
 	b, revision := o.Rules.Backend, o.Rules.Ruleset.Value.Revision
@@ -60,6 +68,17 @@ func (l *live) isNews(o *incident.Observation) bool {
 	}
 	l.revisions[b] = revision
 	return true
+}
+
+// differs tells whether what somebody looks at is in another state than before.
+func (l *live) differs(what string, state flannel.ReadState) bool {
+	before := l.looks[what]
+	if state == flannel.Unread {
+		delete(l.looks, what)
+	} else {
+		l.looks[what] = state
+	}
+	return state != before
 }
 
 func (l *live) view(now flannel.Time) *incident.View {

@@ -73,6 +73,7 @@ func watch(ctx context.Context, o *options, std Streams, screen ui.Options) erro
 	if o.onScreen(std) {
 		screen.Mailbox = ui.NewMailbox()
 		screen.Interval, screen.SetInterval = w.Interval(), w.SetInterval
+		screen.Look = w.Look
 		screen.Theme, screen.ASCII = ui.Theme(o.theme), o.ascii
 		go l.frames(ctx, w.Now, screen.Mailbox)
 		return runScreen(ctx, screen, std.Out)

@@ -21,6 +21,7 @@ func (s *State) View(now flannel.Time) *View {
 		Probe:    s.probeView(),
 	}
 	v.Table.Masquerade = s.verdict.Masquerade
+	v.Bases, v.Opened = s.look.view()
 	if s.incidentsChanged {
 		s.picture, s.incidentsChanged = slices.Clone(s.incidents), false
 	}

@@ -50,6 +50,7 @@ type State struct {
 	faults   []Fault
 	table    table
 	probe    ProbeView
+	look     look
 
 	incidents        []Incident
 	incidentsSeen    int
@@ -101,6 +102,10 @@ func (s *State) Apply(o *Observation) {
 		s.applyTable(*o.Table, o.Time)
 	case o.Flows != nil:
 		s.applyFlows(o.Flows, o.Time)
+	case o.Bases != nil:
+		s.look.bases(o.Bases, o.Time)
+	case o.Opened != nil:
+		s.look.open(o.Opened, s.started, o.Time)
 	case o.Fault != nil:
 		s.applyFault(*o.Fault, o.Time)
 	case o.Probe != nil:

@@ -23,6 +23,9 @@ type View struct {
 	Probe    *ProbeView         // nil while no connection has been tried
 
 	Incidents []Incident // oldest first; open ones count on with Duration(Now)
+
+	Bases  []BasesView // of each backend that was looked at, in display order; empty while nobody looks
+	Opened *OpenedView // the chain that somebody opened, nil if there is none
 }
 
 // BackendView is the health of one reader.

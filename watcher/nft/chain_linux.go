@@ -20,6 +20,8 @@ type chain struct {
 
 	head
 	entries []flannel.Entry
+	limit   int // how many rules are kept, 0 for all
+	more    int // how many there are beyond
 }
 
 // head is a chain without its rules.
@@ -28,15 +30,19 @@ type head struct {
 	handle  uint64
 	isBase  bool
 	base    flannel.BaseChain
+	uses    uint32 // rules in it and jumps to it
+	counted bool   // the policy has a counter
+	counter flannel.Counter
 }
 
 func newChain(id flannel.ChainID, table int) chain {
+	family, name := address(id)
 	return chain{
 		id: id, table: table,
-		getChain: request(unix.NFT_MSG_GETCHAIN, 0, protocol(id.Family),
-			stringAttr{unix.NFTA_CHAIN_TABLE, id.Table}, stringAttr{unix.NFTA_CHAIN_NAME, id.Name}),
-		getRules: request(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, protocol(id.Family),
-			stringAttr{unix.NFTA_RULE_TABLE, id.Table}, stringAttr{unix.NFTA_RULE_CHAIN, id.Name}),
+		getChain: request(unix.NFT_MSG_GETCHAIN, 0, family,
+			stringAttr{unix.NFTA_CHAIN_TABLE, name}, stringAttr{unix.NFTA_CHAIN_NAME, id.Name}),
+		getRules: request(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, family,
+			stringAttr{unix.NFTA_RULE_TABLE, name}, stringAttr{unix.NFTA_RULE_CHAIN, id.Name}),
 	}
 }
 
@@ -72,6 +78,22 @@ func (h *head) parse(body []byte) {
 		case unix.NFTA_CHAIN_HOOK:
 			h.isBase = true
 			h.parseHook(a.data)
+		case unix.NFTA_CHAIN_USE:
+			h.uses = a.uint32()
+		case unix.NFTA_CHAIN_COUNTERS:
+			h.counted = true
+			h.parseCounter(a.data)
+		}
+	}
+}
+
+func (h *head) parseCounter(body []byte) {
+	for a := (attributes{rest: body}); a.next(); {
+		switch a.kind {
+		case unix.NFTA_COUNTER_PACKETS:
+			h.counter.Packets = a.uint64()
+		case unix.NFTA_COUNTER_BYTES:
+			h.counter.Bytes = a.uint64()
 		}
 	}
 }
@@ -103,10 +125,13 @@ func typeName(b []byte) string {
 // nfAccept is NF_ACCEPT, the policy of a chain that lets through what no rule decided.
 const nfAccept = 1
 
+// ingressHook is NF_INET_INGRESS, which only tables of the family inet have.
+const ingressHook = unix.NF_INET_NUMHOOKS
+
 func hookName(n uint32) string {
 	names := [...]string{
 		unix.NF_INET_PRE_ROUTING: "prerouting", unix.NF_INET_LOCAL_IN: "input", unix.NF_INET_FORWARD: "forward",
-		unix.NF_INET_LOCAL_OUT: "output", unix.NF_INET_POST_ROUTING: "postrouting",
+		unix.NF_INET_LOCAL_OUT: "output", unix.NF_INET_POST_ROUTING: "postrouting", ingressHook: "ingress",
 	}
 	if int(n) >= len(names) {
 		return fmt.Sprintf("hook %d", n)
@@ -117,7 +142,7 @@ func hookName(n uint32) string {
 // readRules dumps the chain's rules. Those that were there before (the same handle and body) keep their decoded form. It
 // tells whether the dump is whole: not interrupted by a commit, and of the given generation.
 func (c *chain) readRules(sock *socket, gen uint32, before []flannel.Entry) (whole bool, err error) {
-	c.entries = c.entries[:0]
+	c.entries, c.more = c.entries[:0], 0
 	if err := sock.send(c.getRules); err != nil {
 		return false, c.fail(err)
 	}
@@ -148,6 +173,10 @@ func (c *chain) readRules(sock *socket, gen uint32, before []flannel.Entry) (who
 
 // add takes in one rule of the dump.
 func (c *chain) add(body []byte, before []flannel.Entry) error {
+	if c.limit > 0 && len(c.entries) == c.limit {
+		c.more++
+		return nil
+	}
 	r := parseRule(body)
 	scan, err := wire.ScanRule(r.exprs)
 	if err != nil {
