@@ -225,10 +225,10 @@ func (v view) states(list string) truth {
 	}
 	t := truthOf(hasWord(list, "NEW"))
 	if hasWord(list, "DNAT") {
-		t = max(t, v.dnat.done())
+		t = max(t, v.dnat.changed)
 	}
 	if hasWord(list, "SNAT") {
-		t = max(t, v.snat.done())
+		t = max(t, v.snat.changed)
 	}
 	return chosen(v.untracked, truthOf(hasWord(list, "UNTRACKED")), t)
 }
@@ -251,10 +251,10 @@ func (v view) status(list string) truth {
 	}
 	t := no
 	if hasWord(list, "DNAT") {
-		t = max(t, v.dnat.done())
+		t = max(t, v.dnat.changed)
 	}
 	if hasWord(list, "SNAT") {
-		t = max(t, v.snat.done())
+		t = max(t, v.snat.changed)
 	}
 	return t
 }

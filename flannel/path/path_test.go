@@ -312,6 +312,17 @@ func TestJoinedMarksCoverBoth(t *testing.T) {
 	}
 }
 
+// The kernel does not count a connection as translated where that leads to the address it had.
+func TestATranslationToTheSameAddressIsNone(t *testing.T) {
+	for to, want := range map[string]Kind{"192.0.2.99": Unchanged, "192.0.2.99:443": Unchanged, "192.0.2.98": Dropped, "192.0.2.99:80": Dropped} {
+		tables := saved(t, flannel.IptablesNft, "*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p tcp -j DNAT --to-destination "+to+"\nCOMMIT\n"+
+			"*filter\n:FORWARD ACCEPT [0:0]\n-A FORWARD -m conntrack --ctstate DNAT -j DROP\nCOMMIT\n")
+		if v := verdictOf(t, tables, PodToOutside); v.Kind != want {
+			t.Errorf("to %s: %s, want %s", to, brief(v), want)
+		}
+	}
+}
+
 func FuzzPaths(f *testing.F) {
 	f.Add(with(masq)+with(fwd), "")
 	f.Add("*filter\n:FORWARD ACCEPT [0:0]\n:a - [0:0]\n-A FORWARD -g a\n-A a -j a\nCOMMIT\n", with(masq))

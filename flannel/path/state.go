@@ -73,23 +73,15 @@ const (
 type nat struct {
 	kind     natKind
 	from, to netip.Addr
+	changed  truth // the connection counts as translated, which it does not where that leads to what it had
 }
 
 func (n nat) join(m nat) nat {
-	if n != m {
-		return nat{kind: natMixed}
+	if n.kind != m.kind || n.from != m.from || n.to != m.to {
+		return nat{kind: natMixed, changed: may}
 	}
+	n.changed = joinTruth(n.changed, m.changed)
 	return n
-}
-
-func (n nat) done() truth {
-	switch n.kind {
-	case natNone:
-		return no
-	case natMixed:
-		return may
-	}
-	return yes
 }
 
 // hops is what is known of the hop limit.
@@ -177,18 +169,31 @@ func (s state) blurred() state {
 
 // translated is the state behind a rule that translates.
 func (s state) translated(n translation, p place, f Facts, family flannel.Family) state {
+	before := s
 	if p.source() {
 		s.snat, s.source, s.sourcePort = n.nat, n.address(s.source, p, f, family), 0
-		if n.kind == natNone {
-			s.snat = nat{}
+		s.snat.changed = may // another port may have been needed
+		if differ(before.source, s.source) == yes {
+			s.snat.changed = yes
 		}
 		return s
 	}
 	s.dnat, s.destination = n.nat, n.address(s.destination, p, f, family)
+	s.dnat.changed = differ(before.destination, s.destination)
 	if n.changesPort {
 		s.destinationPort = n.port
+		s.dnat.changed = max(s.dnat.changed, differ(before.destinationPort, s.destinationPort))
 	}
 	return s
+}
+
+// differ compares two values, of which the zero value is not known.
+func differ[T comparable](a, b T) truth {
+	var unknown T
+	if a == unknown || b == unknown {
+		return may
+	}
+	return truthOf(a != b)
 }
 
 // address is the one that stands in place of the packet's own, zero where that cannot be told.
