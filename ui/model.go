@@ -138,6 +138,8 @@ func (m *model) receive(v *incident.View) {
 	m.view = v
 	m.chains.follow(idsOf(m.visible()))
 	m.event.follow(keysOf(m.newestFirst()))
+	m.incident.follow(m.numbers())
+	m.finding.follow(findingKeys(v.Findings))
 	// A tenth of grace: views at the same pace as pictures must not miss theirs by a hair.
 	if before == nil || happened(before, v) || m.arrived.Sub(m.drawn) >= rest-rest/10 {
 		m.dirty = true
@@ -147,7 +149,7 @@ func (m *model) receive(v *incident.View) {
 // happened tells whether a view differs from the one before in more than numbers.
 func happened(a, b *incident.View) bool {
 	if len(a.Events) != len(b.Events) || len(a.Chains) != len(b.Chains) || len(a.Findings) != len(b.Findings) ||
-		len(a.Faults) != len(b.Faults) || len(a.Backends) != len(b.Backends) || a.Flannel.State != b.Flannel.State {
+		len(a.Faults) != len(b.Faults) || len(a.Incidents) != len(b.Incidents) || len(a.Backends) != len(b.Backends) || a.Flannel.State != b.Flannel.State {
 		return true
 	}
 	if n := len(a.Events); n > 0 && keyOf(&a.Events[n-1]) != keyOf(&b.Events[n-1]) {
