@@ -135,6 +135,9 @@ func (s *screen) findingLine(f *diagnose.Finding, word, sign string, as role) he
 			h.key = s.helpfulKey(c.ID)
 		}
 	}
+	if h.key == "" && s.page == pageDashboard {
+		h.key = "f why"
+	}
 	h.more = troubles(s.view.Findings) - 1
 	return h
 }

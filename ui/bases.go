@@ -147,8 +147,8 @@ func packetsOr(connections bool) string {
 	return "p"
 }
 
-// opened is the chain that the page is about, nil where it was not read yet.
-func (s *screen) opened() *incident.OpenedView {
+// openedChain is the chain that the page is about, nil where it was not read yet.
+func (s *screen) openedChain() *incident.OpenedView {
 	if s.view == nil || s.view.Opened == nil || len(s.trail) == 0 || s.view.Opened.ID != s.trail[len(s.trail)-1].id {
 		return nil
 	}
@@ -163,7 +163,7 @@ func (s *screen) opened() *incident.OpenedView {
 func (s *screen) openedPage(rows int) box {
 	last := s.trail[len(s.trail)-1]
 	b := box{title: s.trailTitle(), info: backendShort[last.id.Backend], focused: true}
-	c := s.opened()
+	c := s.openedChain()
 	if c == nil {
 		b.lines = append(b.lines, s.lookNote(s.readingNote()))
 		return b
@@ -291,7 +291,7 @@ func (m *model) moveLook(by int) {
 		m.bases.move(basesIDs(m.baseRows()), by)
 		return
 	}
-	if c := m.opened(); c != nil {
+	if c := m.openedChain(); c != nil {
 		v := &m.trail[len(m.trail)-1]
 		v.line = max(min(v.line+by, len(c.Rules)-1), 0)
 	}
@@ -305,7 +305,7 @@ func (m *model) openLook() {
 		}
 		return
 	}
-	c := m.opened()
+	c := m.openedChain()
 	if c == nil || len(c.Rules) == 0 {
 		return
 	}
@@ -364,7 +364,7 @@ func (m *model) lookCopy() string {
 		}
 		return text + "\n"
 	}
-	if c := m.opened(); c != nil && len(c.Rules) > 0 {
+	if c := m.openedChain(); c != nil && len(c.Rules) > 0 {
 		return savedRule(c, min(m.trail[len(m.trail)-1].line, len(c.Rules)-1)) + "\n"
 	}
 	return ""

@@ -31,17 +31,20 @@ func (s *screen) eventPage() box {
 	if e.Chain != (flannel.ChainID{}) {
 		s.fact(&b, "chain", roleText, clean(e.Chain.String()))
 	}
-	s.author(&b, e.Who)
+	s.author(&b, e.Who, e.Generation)
 	return b
 }
 
-// author says who it was, and how far that can be trusted.
-func (s *screen) author(b *box, w *incident.Who) {
+// author says who it was, and how far that can be trusted: a commit with a generation carries its program's name.
+func (s *screen) author(b *box, w *incident.Who, generation uint32) {
 	if w == nil {
 		s.fact(b, "who", roleText, "unknown: the kernel did not say, or the change was seen only by reading")
 		return
 	}
 	s.fact(b, "who", roleWho, program(w.Comm, w.PID))
+	if generation > 0 {
+		s.fact(b, "", roleDim, "exact: kernel, with the commit")
+	}
 	if w.Origin == nil {
 		return
 	}

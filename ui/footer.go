@@ -10,6 +10,10 @@ func (s *screen) here() place {
 	switch {
 	case s.onLook():
 		return inLook
+	case s.page == pageIncidents || s.page == pageFindings:
+		return inLists
+	case s.page == pageIncident:
+		return inIncident
 	case s.page != pageDashboard:
 		return inPages
 	case s.focus == panelRules:
@@ -102,6 +106,7 @@ func (s *screen) helpPage() box {
 		{"● ▲ ✗ ?", "as wanted, wrong, wrong and pods suffer, cannot tell"},
 		{"- + ~ ×2", "a rule is missing, extra, out of order, there twice"},
 		{"━ × ·", "on the timeline: as wanted, the moment it broke, broken"},
+		{"✓ ○ ≥ ~", "an incident: over, over without coming back, longer than seen, not sure"},
 		{"▁▂▃ ·", "in the graphs: the rate, newest on the right, each row on its own scale; nothing known"},
 	} {
 		add(piece{roleStrong, left(row.sign, 14)}, piece{roleText, row.means})

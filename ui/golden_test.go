@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,7 +54,7 @@ func (m *model) at(w, h int) string {
 var goldenSizes = [][2]int{{100, 30}, {80, 24}, {200, 50}}
 
 func TestPicturesAreAsKept(t *testing.T) {
-	for _, sc := range scenes {
+	for _, sc := range slices.Concat(scenes, laterScenes) {
 		for _, size := range goldenSizes {
 			name := fmt.Sprintf("%s-%dx%d", sc.name, size[0], size[1])
 			t.Run(name, func(t *testing.T) {
@@ -102,7 +103,7 @@ func golden(t *testing.T, name, got string) {
 }
 
 func TestEveryLineFitsAtEverySize(t *testing.T) {
-	for _, sc := range scenes {
+	for _, sc := range slices.Concat(scenes, laterScenes) {
 		m := still(t, sc.view(), Options{})
 		if sc.set != nil {
 			sc.set(m)

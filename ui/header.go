@@ -46,6 +46,9 @@ func (s *screen) place() []string {
 	}
 	n := &s.view.Node
 	add(n.Name)
+	if i := s.opened(); i != nil {
+		add(fmt.Sprintf("incident %d of %d", i.Number, s.view.Incidents[len(s.view.Incidents)-1].Number))
+	}
 	if s.readOnly {
 		add("read-only")
 	}

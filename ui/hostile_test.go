@@ -28,7 +28,10 @@ func hostileView() *incident.View {
 			r.Rule = flannel.NewRule(r.Rule.Target, flannel.Match{Kind: flannel.MatchOpaque, Text: hostile}, flannel.Match{Kind: flannel.MatchComment, Text: hostile})
 		}
 	}
-	v.Findings[0].Summary = hostile
+	v.Findings[0].Summary, v.Findings[0].Object, v.Findings[0].Detail, v.Findings[0].Refused = hostile, hostile, []string{hostile}, hostile
+	v.Incidents = openIncident().Incidents
+	v.Incidents[0].By, v.Incidents[0].RecoveredBy, v.Incidents[0].Effects = who, who, []string{hostile}
+	v.Incidents[0].Spells[0].Chain.Name = hostile
 	v.Faults = []incident.Fault{{Reader: hostile, Why: hostile}}
 	v.Flannel.Evidence = []string{hostile}
 	return v
@@ -36,7 +39,7 @@ func hostileView() *incident.View {
 
 // Only these may be on the screen as control bytes: the colours that the palette writes.
 func TestHostileTextDrawsNothingButItself(t *testing.T) {
-	for _, p := range []page{pageDashboard, pageChain, pageEvent} {
+	for _, p := range []page{pageDashboard, pageChain, pageEvent, pageIncidents, pageIncident, pageFindings, pageFinding} {
 		for f := range panels {
 			m := still(t, hostileView(), Options{Status: func() string { return hostile }})
 			m.page, m.focus, m.filter = p, f, ""

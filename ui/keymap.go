@@ -25,6 +25,12 @@ const (
 	actNextPanel
 	actPrevPanel
 	actPanels
+	actIncidents
+	actFindings
+	actNextIncident
+	actPrevIncident
+	actStepBack
+	actStepOn
 	actFilter
 	actSort
 	actReverse
@@ -50,6 +56,8 @@ const (
 	inTimeline
 	inPages
 	inLook
+	inLists
+	inIncident
 )
 
 // binding is one row of the table of keys. Everything that tells a person about keys is made from it.
@@ -68,17 +76,23 @@ var bindings = []binding{
 	{actFilter, []string{"/"}, "/", "filter", "filter the chains; esc clears", []place{inChains}},
 	{actNextPanel, []string{"tab"}, "tab", "panel", "next panel", []place{inChains, inRules, inTimeline}},
 	{actPrevPanel, []string{"shift+tab"}, "shift+tab", "", "previous panel", nil},
-	{actOpen, []string{"enter"}, "enter", "open", "open what is selected: a chain, a rule, an event", []place{inChains, inRules, inTimeline, inLook}},
+	{actOpen, []string{"enter"}, "enter", "open", "open what is selected: a chain, a rule, an event, an incident, a finding", []place{inChains, inRules, inTimeline, inLists, inLook}},
 	{actLook, []string{"v"}, "v", "base chains", "base chains of every backend; enter opens one, and the chain that a rule jumps to", []place{inChains, inRules}},
-	{actBack, []string{"esc"}, "esc", "back", "back; on the dashboard, clear the filter", []place{inPages, inLook}},
-	{actZoomIn, []string{"["}, "[", "closer", "less time on the timeline, in more detail", []place{inTimeline}},
-	{actZoomOut, []string{"]"}, "]", "wider", "more time on the timeline", []place{inTimeline}},
+	{actIncidents, []string{"i"}, "i", "incidents", "incidents, and totals by kind", []place{inChains, inRules, inTimeline}},
+	{actFindings, []string{"f"}, "f", "findings", "findings: what is wrong, why, and what helps", []place{inChains, inRules, inTimeline}},
+	{actStepBack, []string{"left"}, "←", "earlier", "in an incident: to what happened before", []place{inIncident}},
+	{actStepOn, []string{"right"}, "→", "later", "in an incident: to what happened next", []place{inIncident}},
+	{actNextIncident, []string{"n"}, "n", "next", "the next incident", []place{inIncident}},
+	{actPrevIncident, []string{"N"}, "N", "previous", "the previous incident", []place{inIncident}},
+	{actBack, []string{"esc"}, "esc", "back", "back; on the dashboard, clear the filter", []place{inPages, inLists, inIncident, inLook}},
+	{actZoomIn, []string{"["}, "[", "closer", "less time on the timeline, in more detail", []place{inTimeline, inIncident}},
+	{actZoomOut, []string{"]"}, "]", "wider", "more time on the timeline", []place{inTimeline, inIncident}},
 	{actPause, []string{"p"}, "p", "pause", "pause the picture; watching goes on", []place{inChains, inRules, inTimeline, inLook}},
 	{actSort, []string{"s"}, "s", "sort", "sort the chains by the next column", []place{inChains}},
 	{actReverse, []string{"S"}, "S", "", "reverse the order", nil},
 	{actSlower, []string{"+"}, "+", "slower", "read the counters less often, down to every 60 s", []place{inChains}},
 	{actFaster, []string{"-"}, "-", "faster", "read the counters more often, up to every 0.1 s", []place{inChains}},
-	{actCopy, []string{"y"}, "y", "copy", "copy what is selected as text", []place{inRules, inTimeline, inPages, inLook}},
+	{actCopy, []string{"y"}, "y", "copy", "copy what is selected as text", []place{inRules, inTimeline, inPages, inLists, inIncident, inLook}},
 	{actExport, []string{"e"}, "e", "export", "write the screen to a file", []place{everywhere}},
 	{actTheme, []string{"t"}, "t", "theme", "theme: auto, dark, light, mono", []place{inPages}},
 	{actUp, []string{"up", "k"}, "↑, k", "", "up", nil},

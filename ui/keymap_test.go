@@ -18,8 +18,10 @@ func TestHelpFooterAndTableAgreeWithTheKeys(t *testing.T) {
 		m.focus = f
 		footers += ansi.Strip(m.footer()) + "\n"
 	}
-	m.page = pageHelp
-	footers += ansi.Strip(m.footer()) + "\n"
+	for _, p := range []page{pageHelp, pageIncidents, pageIncident, pageFindings} {
+		m.page = p
+		footers += ansi.Strip(m.footer()) + "\n"
+	}
 	for _, b := range bindings {
 		if !strings.Contains(help, b.show) || !strings.Contains(help, b.does) {
 			t.Errorf("help leaves out %s: %s", b.show, b.does)

@@ -95,14 +95,20 @@ func (m *model) navigate(a action) bool {
 	const far = 1 << 30
 	steps := map[action]int{actUp: -1, actDown: 1, actPageUp: -page, actPageDown: page, actTop: -far, actBottom: far}
 	by, moves := steps[a]
+	doc, text := m.document()
 	switch {
 	case !moves:
 		return false
 	case m.onLook():
 		m.moveLook(by)
-	case m.shown().lines != nil:
-		m.scroll = min(max(m.scroll+by, 0), max(len(m.shown().lines)-m.pageSize(), 0))
-	case m.view == nil:
+	case text:
+		m.scroll = min(max(m.scroll+by, 0), max(len(doc.lines)-m.pageSize(), 0))
+	case m.page == pageIncidents:
+		m.incident.move(m.numbers(), by)
+	case m.page == pageIncident:
+		m.moveInIncident(by)
+	case m.page == pageFindings:
+		m.finding.move(findingKeys(m.view.Findings), by)
 	case m.focus == panelChains:
 		m.chains.move(idsOf(m.visible()), by)
 		m.rule = 0
@@ -116,25 +122,14 @@ func (m *model) navigate(a action) bool {
 	return true
 }
 
-// shown is the page that covers the dashboard; one without lines is none.
-func (m *model) shown() box {
-	switch {
-	case m.page == pageHelp:
-		return m.helpPage()
-	case m.view == nil || m.blind() || m.noFlannel():
-		return m.notice()
-	case m.page == pageChain:
-		return m.chainPage()
-	case m.page == pageEvent:
-		return m.eventPage()
-	}
-	return box{}
-}
-
 // pageSize is how many rows of what has the focus are drawn.
 func (m *model) pageSize() int {
 	l := m.layout()
 	switch {
+	case m.page == pageFindings:
+		return max(l.body/leastFinding, 1)
+	case m.page == pageIncident:
+		return l.body
 	case m.page != pageDashboard:
 		return l.body - 2
 	case m.focus == panelTimeline:
@@ -169,10 +164,16 @@ func (m *model) choose(a action) bool {
 		m.pause()
 	case actSlower, actFaster:
 		m.pace(a == actSlower)
-	case actZoomIn:
-		m.zoom = max(m.zoomLevel()-1, 0)
-	case actZoomOut:
-		m.zoom = min(m.zoomLevel()+1, len(zooms)-1)
+	case actZoomIn, actZoomOut:
+		m.zoomBy(on(a == actZoomOut, 2) - 1)
+	case actIncidents:
+		m.turn(pageIncidents)
+	case actFindings:
+		m.turn(pageFindings)
+	case actStepBack, actStepOn:
+		m.stepCursor(on(a == actStepOn, 2) - 1)
+	case actNextIncident, actPrevIncident:
+		m.stepIncident(on(a == actNextIncident, 2) - 1)
 	default:
 		return false
 	}
@@ -191,7 +192,15 @@ func (m *model) open() {
 	switch {
 	case m.onLook():
 		m.openLook()
-	case m.page != pageDashboard || m.view == nil:
+	case m.view == nil:
+	case m.page == pageIncidents && len(m.view.Incidents) > 0:
+		m.incident.move(m.numbers(), 0) // a new one does not take its place
+		m.turn(pageIncident)
+		m.cursor, m.closer = 0, 0
+	case m.page == pageFindings && len(m.view.Findings) > 0:
+		m.finding.move(findingKeys(m.view.Findings), 0)
+		m.turn(pageFinding)
+	case m.page != pageDashboard:
 	case m.focus == panelTimeline && len(m.view.Events) > 0:
 		m.turn(pageEvent)
 	case m.focus != panelTimeline && m.current() != nil:
@@ -205,10 +214,49 @@ func (m *model) back() {
 		return
 	}
 	if m.page != pageDashboard {
-		m.turn(pageDashboard)
+		m.turn(parents[m.page])
 		return
 	}
 	m.setFilter("")
+}
+
+// zoomBy takes one step closer (-1) or wider (1), on the timeline or in an incident.
+func (m *model) zoomBy(by int) {
+	if i := m.opened(); i != nil {
+		fit := m.fittingZoom(i)
+		m.closer = min(max(fit+m.closer+by, 0), len(incidentZooms)-1) - fit
+		return
+	}
+	m.zoom = min(max(m.zoomLevel()+by, 0), len(zooms)-1)
+}
+
+// moveInIncident goes from one thing that happened to the next, or scrolls by more.
+func (m *model) moveInIncident(by int) {
+	if by == 1 || by == -1 {
+		m.stepCursor(by)
+		return
+	}
+	m.scroll = min(max(m.scroll+by, 0), max(len(m.incidentLines(m.pageSize()))-m.pageSize(), 0))
+}
+
+func (m *model) stepCursor(by int) {
+	if i := m.opened(); i != nil {
+		m.cursor = min(max(m.cursor+by, 0), max(len(m.happenings(i))-1, 0))
+	}
+}
+
+// stepIncident opens the next or the previous incident in time.
+func (m *model) stepIncident(by int) {
+	if m.opened() == nil {
+		return
+	}
+	was := m.incident.key
+	m.incident.move(m.numbers(), -by)
+	if m.incident.key == was {
+		m.say("there is no other incident in that direction")
+		return
+	}
+	m.cursor, m.closer, m.scroll = 0, 0, 0
 }
 
 // step gives the keys to another panel that is shown.
@@ -292,14 +340,23 @@ func (m *model) copy() tea.Cmd {
 // selected is what has the keys, as text.
 func (m *model) selected() string {
 	var b strings.Builder
+	doc, text := m.document()
 	switch {
 	case m.view == nil:
 	case m.onLook():
 		return m.lookCopy()
-	case m.page == pageHelp || m.page == pageChain || m.blind() || m.noFlannel():
-		for _, l := range m.shown().lines {
-			b.WriteString(strings.TrimRight(ansi.Strip(l), " ") + "\n")
+	case m.page == pageIncidents || m.page == pageIncident:
+		return m.incidentReport()
+	case m.page == pageFindings:
+		if f := m.selectedFinding(); f != nil {
+			return textOf(m.findingText(f))
 		}
+	case m.page == pageEvent:
+		if e := m.selectedEvent(); e != nil {
+			return eventLine(e, m.loc) + "\n"
+		}
+	case text:
+		return textOf(doc)
 	case m.focus == panelTimeline:
 		if e := m.selectedEvent(); e != nil {
 			return eventLine(e, m.loc) + "\n"
@@ -317,6 +374,15 @@ func (m *model) selected() string {
 		}
 	}
 	return b.String()
+}
+
+// textOf gives the lines of a box as text.
+func textOf(b box) string {
+	var out strings.Builder
+	for _, l := range b.lines {
+		out.WriteString(strings.TrimRight(ansi.Strip(l), " ") + "\n")
+	}
+	return out.String()
 }
 
 // ruleCopy is a rule with a sign in front where it is not as wanted.

@@ -9,10 +9,23 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"flanwatch/flannel"
 	"flanwatch/watcher/incident"
+
+	tea "charm.land/bubbletea/v2"
 )
+
+// keyNamed is a key that is pressed, as Bubble Tea names it.
+func keyNamed(name string) tea.KeyPressMsg {
+	codes := map[string]rune{"enter": tea.KeyEnter, "esc": tea.KeyEscape, "pgdown": tea.KeyPgDown, "home": tea.KeyHome}
+	if c, ok := codes[name]; ok {
+		return tea.KeyPressMsg{Code: c}
+	}
+	r, _ := utf8.DecodeRuneInString(name)
+	return tea.KeyPressMsg{Code: r, Text: name}
+}
 
 // selectedRow is the row with the mark of the selection.
 func selectedRow(s string) string {
@@ -147,6 +160,42 @@ var keyTests = map[string]func(t *testing.T, tt *terminal){
 		tt.keys("12")
 		tt.shows("the last panel stays")
 	},
+	"i": func(t *testing.T, tt *terminal) {
+		tt.keys("i")
+		tt.shows("no incident since")
+		tt.box.Put(incidents())
+		tt.shows("Closed ones by kind")
+		tt.selects("7", "flushed")
+		tt.keys("j")
+		tt.selects("6", "startup-window")
+		tt.keys("i")
+		tt.shows("Timeline")
+	},
+	"f": func(t *testing.T, tt *terminal) {
+		tt.keys("f")
+		tt.selects("the masquerade chain is empty")
+		tt.keys("j\r")
+		tt.shows("severity   ▲ warning")
+		tt.keys("\x1b")
+		tt.selects("REJECT")
+		tt.keys("\x1b")
+		tt.shows("Timeline")
+	},
+	"left": func(t *testing.T, tt *terminal) { tt.lookAtIncident(); tt.keys("\x1b[C\x1b[D"); tt.selects("emptied") },
+	"right": func(t *testing.T, tt *terminal) {
+		tt.lookAtIncident()
+		tt.keys("\x1b[C")
+		tt.selects("refilled")
+		tt.shows("cursor at +4.886 s")
+	},
+	"n": func(t *testing.T, tt *terminal) {
+		tt.lookAtIncident()
+		tt.keys("n")
+		tt.shows("no other incident")
+		tt.keys("NNn")
+		tt.shows("incident 6 of 7")
+	},
+	"N": func(t *testing.T, tt *terminal) { tt.lookAtIncident(); tt.keys("N"); tt.shows("incident 6 of 7") },
 	"ctrl+l": func(t *testing.T, tt *terminal) {
 		tt.mu.Lock()
 		before := strings.Count(tt.raw.String(), "\x1b[2J")
@@ -162,6 +211,15 @@ var keyTests = map[string]func(t *testing.T, tt *terminal){
 	"q":      func(t *testing.T, tt *terminal) { tt.keys("q"); tt.quits("") },
 	"ctrl+c": func(t *testing.T, tt *terminal) { tt.keys("\x03"); tt.quits("") },
 	"Q":      func(t *testing.T, tt *terminal) { tt.keys("Q"); tt.quits("FLANNEL-POSTRTG empty") },
+}
+
+// lookAtIncident opens the newest incident of a morning with seven.
+func (tt *terminal) lookAtIncident() {
+	tt.t.Helper()
+	tt.box.Put(incidents())
+	tt.shows("● OK")
+	tt.keys("i\r")
+	tt.shows("incident 7 of 7")
 }
 
 func (tt *terminal) asked(d time.Duration) {
@@ -207,7 +265,7 @@ func TestEveryKeyDoesWhatHelpSays(t *testing.T) {
 func TestOtherLettersDoNothing(t *testing.T) {
 	m := still(t, emptied(), Options{})
 	before := m.at(100, 30)
-	for _, key := range []string{"h", "l", "left", "right", "x", "4", "0", "space"} {
+	for _, key := range []string{"h", "l", "x", "4", "0", "space"} {
 		if act, ok := actionOf(key); ok {
 			t.Errorf("%s is bound to %d", key, act)
 		}
@@ -314,4 +372,73 @@ func TestTheFilterCanBeEdited(t *testing.T) {
 	tt.shows("/v6 q")
 	tt.keys("\x15filter\r")
 	tt.shows("Chains 10 of 20 /filter")
+}
+
+func TestAnOpenedIncidentStaysWhenAnotherComes(t *testing.T) {
+	before := incidents()
+	before.Incidents = before.Incidents[:6]
+	tt := open(t, 100, 30, before, nil)
+	tt.shows("● OK")
+	tt.keys("i\r")
+	tt.shows("incident 6 of 6")
+	tt.box.Put(incidents())
+	tt.shows("incident 6 of 7")
+	tt.keys("n")
+	tt.shows("incident 7 of 7")
+	tt.keys("\x1b")
+	tt.selects("7", "flushed")
+	tt.keys("\x1b")
+	tt.shows("Timeline")
+}
+
+func TestAnOpenedIncidentIsZoomedScrolledAndCopied(t *testing.T) {
+	m := still(t, incidents(), Options{})
+	press := func(keys ...string) string {
+		for _, k := range keys {
+			m.press(keyNamed(k))
+		}
+		return plain(m.at(80, 24))
+	}
+	m.at(80, 24)
+	if s := press("i", "enter"); strings.Contains(s, "What was lost") || !strings.Contains(s, "pgdn more") {
+		t.Errorf("all of it fits:\n%s", s)
+	}
+	if s := press("pgdown"); !strings.Contains(s, "same cause before: #1 (11:04:00), #3 (11:20:00), #5 (11:36:00)") {
+		t.Errorf("scrolling does not reach the end:\n%s", s)
+	}
+	wide := press("home")
+	if closer := press("[", "[", "["); closer == wide || press("]", "]", "]") != wide {
+		t.Errorf("zoom does not come back:\n%s", closer)
+	}
+	report := m.selected()
+	for _, want := range []string{
+		"incident 7, flushed, critical: v4 nat FLANNEL-POSTRTG was empty for 4.886 s, 12:04:27.118 → 12:04:32.004",
+		"iptables -w -t nat -F FLANNEL-POSTRTG", "6 of v4 nat FLANNEL-POSTRTG", "+4.886 s  v4 nat FLANNEL-POSTRTG refilled",
+	} {
+		if !strings.Contains(report, want) {
+			t.Errorf("the copy lacks %q:\n%s", want, report)
+		}
+	}
+}
+
+func TestWhatIsWrongNowStandsBesideAnOldIncident(t *testing.T) {
+	v := incidents()
+	v.Findings = emptied().Findings
+	m := still(t, v, Options{})
+	m.page = pageIncident
+	top := strings.SplitN(plain(m.at(100, 30)), "\n", 3)[1]
+	if !strings.Contains(top, "✓ CLOSED") || !strings.HasSuffix(top, "now ✗ CRITICAL") {
+		t.Errorf("top line: %s", top)
+	}
+}
+
+func TestAFindingThatNoLongerHoldsGivesWayToNoOther(t *testing.T) {
+	tt := open(t, 100, 30, findings(), nil)
+	tt.shows("CRITICAL")
+	tt.keys("f\r")
+	tt.shows("none of its repairs came")
+	v := findings()
+	v.Findings = v.Findings[1:]
+	tt.box.Put(v)
+	tt.shows("chain-empty no longer holds for iptables-nft ip nat FLANNEL-POSTRTG")
 }

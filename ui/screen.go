@@ -35,11 +35,18 @@ type page uint8
 const (
 	pageDashboard page = iota
 	pageHelp
-	pageChain  // one chain with its rules in full
-	pageEvent  // one event in full
-	pageBases  // the base chains of every backend
-	pageOpened // one chain of them, or reached from one
+	pageChain     // one chain with its rules in full
+	pageEvent     // one event in full
+	pageIncidents // all incidents, and totals
+	pageIncident  // one of them
+	pageFindings  // all findings
+	pageFinding   // one of them in full
+	pageBases     // the base chains of every backend
+	pageOpened    // one chain of them, or reached from one
 )
+
+// parents are the pages that one comes back to from those that were not opened on the dashboard.
+var parents = map[page]page{pageIncident: pageIncidents, pageFinding: pageFindings}
 
 // screen is everything a picture is made of. Its draw method is a function of it and of nothing else.
 type screen struct {
@@ -59,13 +66,19 @@ type screen struct {
 	paused bool
 	behind time.Duration // of a paused picture
 
-	page    page
-	scroll  int // first line of a page
-	focus   panel
-	hidden  [panels]bool
-	chains  selection[flannel.ChainID]
-	rule    int // selected line of the rules panel
-	event   selection[eventKey]
+	page   page
+	scroll int // first line of a page
+	focus  panel
+	hidden [panels]bool
+	chains selection[flannel.ChainID]
+	rule   int // selected line of the rules panel
+	event  selection[eventKey]
+
+	incident selection[int] // by number
+	cursor   int            // what of it the keys are on
+	closer   int            // how many steps its zoom is wider than the one that fits it
+	finding  selection[findingKey]
+
 	filter  string
 	typing  bool // the filter has the keys
 	order   order
@@ -100,25 +113,58 @@ func (s *screen) lines() []string {
 		return s.tooSmall()
 	}
 	l := s.layout()
-	out := []string{s.header(), s.banner()}
-	switch {
-	case s.page == pageHelp:
-		out = append(out, s.text(s.helpPage(), l.body)...)
-	case s.onLook() && s.view != nil:
-		out = append(out, s.frame(s.lookBox(l.body-2), l.body-2, true, false)...)
-	case s.view == nil || s.blind() || s.noFlannel():
-		out = append(out, s.text(s.notice(), l.body)...)
-	case s.page == pageChain:
-		out = append(out, s.text(s.chainPage(), l.body)...)
-	case s.page == pageEvent:
-		out = append(out, s.text(s.eventPage(), l.body)...)
-	default:
-		out = append(out, s.dashboard(l)...)
-	}
+	out := append([]string{s.header(), s.topLine()}, s.body(l)...)
 	if l.status {
 		out = append(out, s.statusLine())
 	}
 	return append(out, s.footer())
+}
+
+// topLine is the one sentence on top: about the node, or about the incident that is looked at.
+func (s *screen) topLine() string {
+	if i := s.opened(); i != nil {
+		return s.incidentBanner(i)
+	}
+	return s.banner()
+}
+
+// body draws what stands between the top line and the last lines.
+func (s *screen) body(l layout) []string {
+	if b, ok := s.document(); ok {
+		return s.text(b, l.body)
+	}
+	switch s.page {
+	case pageBases, pageOpened:
+		return s.frame(s.lookBox(l.body-2), l.body-2, true, false)
+	case pageIncidents:
+		return s.incidentsPage(l.body)
+	case pageIncident:
+		return s.incidentPage(l.body)
+	case pageFindings:
+		return s.findingsPage(l.body)
+	}
+	return s.dashboard(l)
+}
+
+// document is the page of text that is shown, and false if something else is.
+func (s *screen) document() (box, bool) {
+	switch {
+	case s.page == pageHelp:
+		return s.helpPage(), true
+	case s.view == nil:
+		return s.notice(), true
+	case s.page == pageFinding:
+		return s.findingPage(), true
+	case s.page == pageIncidents || s.page == pageIncident || s.page == pageFindings || s.onLook():
+		return box{}, false // what was seen stays there to be read
+	case s.blind() || s.noFlannel():
+		return s.notice(), true
+	case s.page == pageChain:
+		return s.chainPage(), true
+	case s.page == pageEvent:
+		return s.eventPage(), true
+	}
+	return box{}, false
 }
 
 // dashboard stacks the panels that are shown.

@@ -104,6 +104,9 @@ const leap = 4
 // column is the place of a moment on an axis of w columns that ends at end.
 func (s *screen) column(t flannel.Time, w int, step time.Duration, end time.Time) int {
 	back := end.Sub(s.view.Now.Wall.Add(-s.view.Now.Sub(t)))
+	if back <= 0 {
+		return w + int(-back/step)
+	}
 	return w - 1 - int((back-1)/step)
 }
 
@@ -263,10 +266,7 @@ func (s *screen) eventLines(height int) []string {
 }
 
 func (s *screen) putEvent(l *line, e *incident.Event, text int, who string) {
-	sign, as := severitySign(e.Severity)
-	if e.Kind == incident.EventRefilled || e.Kind == incident.EventHookBack || e.Kind == incident.EventReadBack {
-		sign, as = signDone, roleGood
-	}
+	sign, as := eventSign(e)
 	l.gap(1).put(roleDim, moment(e.Time.Wall, s.view.Now.Wall, s.loc)).gap(1).put(as, sign).gap(1)
 	text = min(text, l.max-l.w-width(who)-4)
 	l.put(roleText, left(s.eventText(e), text)).gap(3).put(roleWho, who)

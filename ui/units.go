@@ -85,6 +85,22 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%d d %d h", int(d.Hours())/24, int(d.Hours())%24)
 }
 
+// exactSpan is span to the millisecond, where milliseconds are known and matter.
+func exactSpan(d time.Duration) string {
+	if d = max(d, 0); d < time.Second || d >= time.Minute {
+		return span(d)
+	}
+	return fmt.Sprintf("%.3f s", d.Truncate(time.Millisecond).Seconds())
+}
+
+// offset writes the distance of a moment from another one, with its sign.
+func offset(d time.Duration) string {
+	if d < 0 {
+		return "−" + exactSpan(-d)
+	}
+	return "+" + exactSpan(d)
+}
+
 // period writes a round duration as short as it goes: "0.5 s", "2 min".
 func period(d time.Duration) string {
 	switch {
