@@ -73,8 +73,8 @@ func (s *screen) basesPage(rows int) box {
 		table, name = max(table, min(width(clean(c.ID.Table)), 20)), max(name, min(width(clean(c.ID.Name)), 28))
 	}
 	name = max(min(name, s.inner()-2-4-12-6-8-table-1-1-6-8-9-1), 6)
-	b.lines = append(b.lines, s.innerLine(groundPlain).gap(2).put(roleDim, "FAM "+left("HOOK", 12)+right("PRIO", 5)+" "+left("BACKEND", 8)+
-		left("TABLE", table+1)+left("CHAIN", name+1)+right("RULES", 6)+"  "+left("POLICY", 6)+right("DECIDED", 9)).full())
+	b.lines = append(b.lines, s.innerLine(groundPlain).gap(2).put(roleDim, "FAM "+left("HOOK", 12)+right("PRIO", 5)+" "+
+		left("BACKEND", 8)+left("TABLE", table+1)+left("CHAIN", name+1)+right("RULES", 6)+"  "+left("POLICY", 6)+right("DECIDED", 9)).full())
 	height := max(rows-1-len(notes), 1)
 	at := s.bases.index(basesIDs(list))
 	for i := window(len(list), height, at); i < len(list) && height > 0; i, height = i+1, height-1 {
@@ -109,7 +109,8 @@ func (s *screen) basesNotes() []string {
 	for _, b := range s.view.Bases {
 		switch {
 		case b.State == flannel.Unreadable:
-			notes = append(notes, s.innerLine(groundPlain).gap(2).put(roleBad, b.Backend.String()+" cannot be read: "+clean(b.Why)).full())
+			text := b.Backend.String() + " cannot be read: " + clean(b.Why)
+			notes = append(notes, s.innerLine(groundPlain).gap(2).put(roleBad, text).full())
 		case b.State == flannel.Absent:
 			notes = append(notes, s.lookNote(b.Backend.String()+": "+clean(b.Why)))
 		case b.More > 0:
@@ -375,5 +376,6 @@ func lookChanged(a, b *incident.View) bool {
 	if len(a.Bases) != len(b.Bases) || (a.Opened == nil) != (b.Opened == nil) {
 		return true
 	}
-	return b.Opened != nil && (a.Opened.ID != b.Opened.ID || a.Opened.State != b.Opened.State || len(a.Opened.Rules) != len(b.Opened.Rules))
+	was, is := a.Opened, b.Opened
+	return is != nil && (was.ID != is.ID || was.State != is.State || len(was.Rules) != len(is.Rules))
 }

@@ -115,11 +115,13 @@ type sight struct {
 
 	nft        *nft.Browser
 	generation uint32
-	nftRead    time.Time // of the base chains
+	nftRead    time.Time                       // of the base chains
+	nftMiss    flannel.Reading[incident.Bases] // why there is no browser
 
 	legacy     *legacy.Browser
 	legacyRead time.Time
 	legacyNext time.Time // not to be read before
+	legacyMiss flannel.Reading[incident.Bases]
 }
 
 // look reads what is due, and tells how long to wait.
@@ -220,7 +222,7 @@ func (s *sight) lookChain(id *flannel.ChainID) {
 
 func (s *sight) readNftChain(id flannel.ChainID) flannel.Reading[incident.Opened] {
 	if s.nft == nil {
-		return s.missing(flannel.Absent, "the kernel has no nf_tables loaded", nftSource)
+		return s.missing(s.nftMiss.State, s.nftMiss.Why, nftSource)
 	}
 	c, present, err := s.nft.Chain(id)
 	return s.chainReading(c, present, err, nftSource)
@@ -228,7 +230,7 @@ func (s *sight) readNftChain(id flannel.ChainID) flannel.Reading[incident.Opened
 
 func (s *sight) readLegacyChain(id flannel.ChainID) flannel.Reading[incident.Opened] {
 	if s.legacy == nil {
-		return s.missing(flannel.Absent, "the kernel has no legacy tables", legacySource)
+		return s.missing(s.legacyMiss.State, s.legacyMiss.Why, legacySource)
 	}
 	c, present, err := s.legacy.Chain(id)
 	return s.chainReading(c, present, err, legacySource)
@@ -254,8 +256,9 @@ func (s *sight) missNft(err error) {
 	if errors.Is(err, nft.ErrNotPresent) {
 		state, why = flannel.Absent, "the kernel has no nf_tables loaded"
 	}
-	s.bases(flannel.IptablesNft, flannel.Miss[incident.Bases](state, why, nftSource, s.now()))
-	s.bases(flannel.Nftables, flannel.Miss[incident.Bases](state, why, nftSource, s.now()))
+	s.nftMiss = flannel.Miss[incident.Bases](state, why, nftSource, s.now())
+	s.bases(flannel.IptablesNft, s.nftMiss)
+	s.bases(flannel.Nftables, s.nftMiss)
 }
 
 func (s *sight) missLegacy(err error) {
@@ -263,7 +266,8 @@ func (s *sight) missLegacy(err error) {
 	if errors.Is(err, legacy.ErrNotLoaded) {
 		state, why = flannel.Absent, "the kernel has no legacy tables"
 	}
-	s.bases(flannel.IptablesLegacy, flannel.Miss[incident.Bases](state, why, legacySource, s.now()))
+	s.legacyMiss = flannel.Miss[incident.Bases](state, why, legacySource, s.now())
+	s.bases(flannel.IptablesLegacy, s.legacyMiss)
 }
 
 // fail says that nothing can be read at all.
