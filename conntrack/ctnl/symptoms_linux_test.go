@@ -203,8 +203,9 @@ func (s *site) race(t testing.TB, rounds int) {
 			t.Fatal(err)
 		}
 	}
-	to := &unix.SockaddrInet4{Port: 8080, Addr: [4]byte{192, 0, 2, 99}}
-	lockstep(rounds, func(side, i int) { _ = unix.Connect(sockets[side][i], to) })
+	lockstep(rounds, func(side, i int) {
+		_ = unix.Connect(sockets[side][i], &unix.SockaddrInet4{Port: 8080, Addr: [4]byte{192, 0, 2, 99}})
+	})
 	for side := range sockets {
 		for _, fd := range sockets[side] {
 			_ = unix.Close(fd)
