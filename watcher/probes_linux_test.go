@@ -143,8 +143,13 @@ func TestOneProbeKnowsEveryProtocolAndEveryNameOfAPod(t *testing.T) {
 	pid := fmt.Sprint(c.pod)
 	tcp := "tcp://" + outside + ":8080"
 	for _, good := range [][2]string{
-		{tcp, pid}, {tcp, "10.244.1.5"}, {tcp, "/proc/" + pid + "/ns/net"}, {"udp://" + outside + ":8080", pid}, {"icmp://" + outside, pid},
-		{"tcp://" + outside + ":9", pid}, {"udp://" + outside + ":9", pid}, // refused, which is an answer
+		{tcp, pid},
+		{tcp, "10.244.1.5"},
+		{tcp, "/proc/" + pid + "/ns/net"},
+		{"udp://" + outside + ":8080", pid},
+		{"icmp://" + outside, pid},
+		{"tcp://" + outside + ":9", pid},
+		{"udp://" + outside + ":9", pid}, // refused, which is an answer
 	} {
 		if o := once(good[0], good[1]); o.Probe == nil || o.Probe.Why != "" || o.Probe.Took > probe.Patience {
 			t.Errorf("%s from %s: %+v %+v", good[0], good[1], o.Probe, o.Fault)

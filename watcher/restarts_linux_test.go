@@ -78,6 +78,7 @@ func (r restart) kind() incident.Kind {
 
 // first and last are the commits between which something was missing.
 func (r restart) first() int { return 0 }
+
 func (r restart) last() int {
 	last := 0
 	for i, c := range r.Commits {

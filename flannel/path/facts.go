@@ -111,14 +111,15 @@ func (f Facts) pod(family flannel.Family) (netip.Addr, bool) {
 // first gives an address of a pod in the first range of the family: the third one, as the first is the tunnel's and the
 // second the bridge's; of a single address, itself.
 func first(family flannel.Family, list []netip.Prefix) (netip.Addr, bool) {
-	for _, p := range flannel.Of(family, list) {
-		a := p.Addr()
-		if b := a.Next().Next(); p.Contains(b) {
-			a = b
-		}
-		return a, true
+	ranges := flannel.Of(family, list)
+	if len(ranges) == 0 {
+		return netip.Addr{}, false
 	}
-	return netip.Addr{}, false
+	a := ranges[0].Addr()
+	if b := a.Next().Next(); ranges[0].Contains(b) {
+		return b, true
+	}
+	return a, true
 }
 
 // Addresses that are public and belong to no cluster.

@@ -85,14 +85,16 @@ func newWorld(t testing.TB) *world {
 		Outside: []netip.Addr{netip.MustParseAddr("192.0.2.99"), netip.MustParseAddr("2001:db8::99")},
 		Bridge:  "cni0", ForeignBridge: "cali0", Tunnel: "flannel.1", Uplink: "eth0",
 	}
-	for _, a := range []path.Address{
-		{Interface: "cni0", Addr: netip.MustParseAddr("10.244.1.1")}, {Interface: "cni0", Addr: netip.MustParseAddr("fd00:244:0:1::1")},
-		{Interface: "cali0", Addr: netip.MustParseAddr("169.254.1.1")}, {Interface: "cali0", Addr: netip.MustParseAddr("fe80::1:1")},
-		{Interface: "flannel.1", Addr: netip.MustParseAddr("10.244.1.0")}, {Interface: "flannel.1", Addr: netip.MustParseAddr("fd00:244:0:1::")},
-		{Interface: "eth0", Addr: netip.MustParseAddr("192.0.2.10")}, {Interface: "eth0", Addr: netip.MustParseAddr("2001:db8::10")},
-	} {
-		w.facts.Addresses = append(w.facts.Addresses, a)
-	}
+	w.facts.Addresses = append(w.facts.Addresses, []path.Address{
+		{Interface: "cni0", Addr: netip.MustParseAddr("10.244.1.1")},
+		{Interface: "cni0", Addr: netip.MustParseAddr("fd00:244:0:1::1")},
+		{Interface: "cali0", Addr: netip.MustParseAddr("169.254.1.1")},
+		{Interface: "cali0", Addr: netip.MustParseAddr("fe80::1:1")},
+		{Interface: "flannel.1", Addr: netip.MustParseAddr("10.244.1.0")},
+		{Interface: "flannel.1", Addr: netip.MustParseAddr("fd00:244:0:1::")},
+		{Interface: "eth0", Addr: netip.MustParseAddr("192.0.2.10")},
+		{Interface: "eth0", Addr: netip.MustParseAddr("2001:db8::10")},
+	}...)
 	for where, ns := range map[string]*labtest.Namespace{"inside": w.inside, "node": w.node, "beyond": w.beyond} {
 		for _, port := range destinationPorts {
 			w.receive(ns, where, port)

@@ -75,8 +75,16 @@ var commentSigns = []sign{
 }
 
 var interfaceSigns = []sign{
-	{"docker", OwnerDocker}, {"br-", OwnerDocker}, {"podman", OwnerPodman}, {"cni-podman", OwnerPodman}, {"virbr", OwnerLibvirt},
-	{"cali", OwnerCalico}, {"vxlan.calico", OwnerCalico}, {"cilium", OwnerCilium}, {"lxc", OwnerCilium}, {"kube-bridge", OwnerKubeRouter},
+	{"docker", OwnerDocker},
+	{"br-", OwnerDocker},
+	{"podman", OwnerPodman},
+	{"cni-podman", OwnerPodman},
+	{"virbr", OwnerLibvirt},
+	{"cali", OwnerCalico},
+	{"vxlan.calico", OwnerCalico},
+	{"cilium", OwnerCilium},
+	{"lxc", OwnerCilium},
+	{"kube-bridge", OwnerKubeRouter},
 }
 
 // firewalldChain fits the chains that firewalld keeps in the tables of iptables.

@@ -188,7 +188,10 @@ func (x xt) physdev() (string, bool) {
 		option string
 		at     int // of the name, -1 for none
 	}{
-		{in, "--physdev-in", 0}, {isIn, "--physdev-is-in", -1}, {out, "--physdev-out", 32}, {isOut, "--physdev-is-out", -1},
+		{in, "--physdev-in", 0},
+		{isIn, "--physdev-is-in", -1},
+		{out, "--physdev-out", 32},
+		{isOut, "--physdev-is-out", -1},
 		{bridged, "--physdev-is-bridged", -1},
 	} {
 		if set&o.bit == 0 {
@@ -400,8 +403,18 @@ func words(bits uint32, none string, flags []flag) string {
 func describeAddrtype(data []byte) (string, bool) {
 	flags := binary.NativeEndian.Uint32(data[4:])
 	types := []flag{
-		{1, "UNSPEC"}, {2, "UNICAST"}, {4, "LOCAL"}, {8, "BROADCAST"}, {16, "ANYCAST"}, {32, "MULTICAST"}, {64, "BLACKHOLE"},
-		{128, "UNREACHABLE"}, {256, "PROHIBIT"}, {512, "THROW"}, {1024, "NAT"}, {2048, "XRESOLVE"},
+		{1, "UNSPEC"},
+		{2, "UNICAST"},
+		{4, "LOCAL"},
+		{8, "BROADCAST"},
+		{16, "ANYCAST"},
+		{32, "MULTICAST"},
+		{64, "BLACKHOLE"},
+		{128, "UNREACHABLE"},
+		{256, "PROHIBIT"},
+		{512, "THROW"},
+		{1024, "NAT"},
+		{2048, "XRESOLVE"},
 	}
 	var s string
 	for i, option := range []string{"--src-type", "--dst-type"} {

@@ -73,8 +73,11 @@ func TestCheckTriesOneConnectionFromAPod(t *testing.T) {
 
 func TestAProbeNeedsATargetAndAPod(t *testing.T) {
 	for _, args := range [][]string{
-		{"check", "--probe", "tcp://192.0.2.80:80"}, {"check", "--probe-from", "1"}, {"watch", "--probe", "name:80", "--probe-from", "1"},
-		{"record", "--probe", "tcp://192.0.2.80:80"}, {"--probe", "http://192.0.2.80", "--probe-from", "1"},
+		{"check", "--probe", "tcp://192.0.2.80:80"},
+		{"check", "--probe-from", "1"},
+		{"watch", "--probe", "name:80", "--probe-from", "1"},
+		{"record", "--probe", "tcp://192.0.2.80:80"},
+		{"--probe", "http://192.0.2.80", "--probe-from", "1"},
 	} {
 		var out, errs bytes.Buffer
 		if code := cli.Main(t.Context(), args, cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs}); code != cli.ExitUsage {
