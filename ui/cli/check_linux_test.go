@@ -76,8 +76,9 @@ func node(t *testing.T) *labtest.Namespace {
 
 type checked struct {
 	Node struct {
-		Networks []string
-		Source   string
+		Networks   []string
+		Source     string
+		AgeSeconds *int64
 	}
 	Flannel struct {
 		State, Generation, Dialect string

@@ -65,8 +65,8 @@ func TestACanalNodeIsKnownWithoutItsContainer(t *testing.T) {
 	if got := strings.Join(c.Node.Networks, " "); got != "10.244.0.0/16 fd00:244::/48" && got != "10.244.0.0/16" {
 		t.Errorf("networks %q from %q", got, c.Node.Source)
 	}
-	if c.Node.Source == "" {
-		t.Error("the networks have no source")
+	if c.Node.Source == "" || c.Node.AgeSeconds == nil {
+		t.Errorf("the networks are from %q, age %v", c.Node.Source, c.Node.AgeSeconds)
 	}
 	for _, f := range c.Findings {
 		if strings.Contains(f.Object, "FLANNEL-FWD") {

@@ -93,11 +93,22 @@ func newNodeReport(v *incident.View) nodeReport {
 	if masq, ok := v.Node.IPMasq.Get(); ok {
 		n.IPMasq = &masq
 	}
-	if !v.Node.Written.IsZero() {
-		age := int64(v.Now.Wall.Sub(v.Node.Written).Seconds())
+	if age, ok := ageOf(v); ok {
 		n.AgeSeconds = &age
 	}
 	return n
+}
+
+// ageOf tells how old the networks are, in seconds: since their file was written or, where they were read off something that
+// has no age of its own, such as rules, since they were read.
+func ageOf(v *incident.View) (int64, bool) {
+	switch {
+	case !v.Node.Written.IsZero():
+		return int64(v.Now.Wall.Sub(v.Node.Written).Seconds()), true
+	case v.Node.Networks.State == flannel.Known:
+		return int64(v.Now.Sub(v.Node.Networks.At).Seconds()), true
+	}
+	return 0, false
 }
 
 // list makes sure that an empty list is written as one, not as null.

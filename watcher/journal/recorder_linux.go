@@ -65,8 +65,12 @@ func (r *Recorder) Sink(next func(*incident.Observation)) func(*incident.Observa
 
 var errSlow = errors.New("the disk is slower than what happens")
 
-// Observe records an observation. It keeps nothing of what o points to and does not wait.
+// Observe records an observation. It keeps nothing of what o points to and does not wait. What somebody happens to look at
+// on a screen, chains of others, is no part of the record.
 func (r *Recorder) Observe(o *incident.Observation) {
+	if o.Bases != nil || o.Opened != nil {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {

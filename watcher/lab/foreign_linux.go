@@ -6,11 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rawMatches are the expressions of matches that flanwatch does not interpret, but that the neighbours of Flannel's rules
+// rawMatches are the expressions of matches that flanwatch itself never writes, but that the neighbours of Flannel's rules
 // on a real node have.
 var rawMatches = map[string]func() []byte{
-	"-m conntrack --ctstate INVALID":             func() []byte { return conntrackState(1 << 0) },
-	"-m conntrack --ctstate RELATED,ESTABLISHED": func() []byte { return conntrackState(1<<2 | 1<<1) },
+	"conntrack --ctstate INVALID":             func() []byte { return conntrackState(1 << 0) },
+	"conntrack --ctstate RELATED,ESTABLISHED": func() []byte { return conntrackState(1<<2 | 1<<1) },
 }
 
 // conntrackState is the xt match conntrack of revision 3 with a list of states and nothing else.

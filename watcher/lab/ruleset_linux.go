@@ -200,12 +200,12 @@ func find(rules []placed, r flannel.Rule) (p placed, ok bool) {
 	return rules[i], true
 }
 
-// encode gives the expressions of a rule, also of the few with matches that flanwatch takes for opaque.
+// encode gives the expressions of a rule, also of the few with matches that flanwatch understands and does not write.
 func encode(id flannel.ChainID, r flannel.Rule) ([]byte, error) {
 	var raw []byte
 	understood := slices.DeleteFunc(slices.Clone(r.Matches), func(m flannel.Match) bool {
 		known, ok := rawMatches[m.Text]
-		if m.Kind != flannel.MatchOpaque || !ok {
+		if m.Kind != flannel.MatchExtension || !ok {
 			return false
 		}
 		raw = append(raw, known()...)
