@@ -7,19 +7,20 @@ import (
 	"strings"
 
 	"flanwatch/flannel"
+	"flanwatch/watcher/host"
 	"flanwatch/watcher/incident"
 	"flanwatch/watcher/journal"
 )
 
 // recorder begins to write the journal.
 func (o *options) recorder(now flannel.Time) *journal.Recorder {
-	host, _ := os.Hostname() // without a name the header has none
+	name, _ := os.Hostname() // without a name the header has none
 	boot, _, _ := strings.Cut(now.Session, "/")
 	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease") // ditto
 	return journal.NewRecorder(journal.Options{
 		Path: o.journalPath(),
 		Header: journal.Header{
-			Version: version(), Node: host, BootID: boot, Session: now.Session,
+			Version: version(), Node: name, BootID: boot, Session: now.Session,
 			Kernel: strings.TrimSpace(string(kernel)), OS: o.system(),
 		},
 	})
@@ -27,13 +28,13 @@ func (o *options) recorder(now flannel.Time) *journal.Recorder {
 
 // system is what the node's distribution calls itself, "" if it does not say.
 func (o *options) system() string {
-	root, err := os.OpenRoot(o.root)
+	files, err := host.OpenRoot(o.root)
 	if err != nil {
 		return ""
 	}
-	defer root.Close()
-	for _, name := range []string{"etc/os-release", "usr/lib/os-release"} {
-		text, err := root.ReadFile(name)
+	defer files.Close()
+	for _, name := range []string{"/etc/os-release", "/usr/lib/os-release"} {
+		text, _, err := files.ReadFile(name, 64<<10)
 		if err != nil {
 			continue
 		}
