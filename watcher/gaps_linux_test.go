@@ -54,6 +54,22 @@ COMMIT
 
 const refillMasq = "*nat\n" + masqRules + "COMMIT\n"
 
+// kubeRules are another's, as kube-proxy has them beside Flannel's native tables on every node: they keep conntrack and the
+// hooks on. Without them each deletion of the tables would have the kernel patch its code to take the last hook out, and each
+// new table patch it in again, for which a processor at rest is waited for.
+const kubeRules = `*nat
+:KUBE-POSTROUTING - [0:0]
+-A POSTROUTING -m comment --comment "kubernetes postrouting rules" -j KUBE-POSTROUTING
+-A KUBE-POSTROUTING -m mark ! --mark 0x4000/0x4000 -j RETURN
+-A KUBE-POSTROUTING -j MASQUERADE --random-fully
+COMMIT
+*filter
+:KUBE-FORWARD - [0:0]
+-A FORWARD -m comment --comment "kubernetes forwarding rules" -j KUBE-FORWARD
+-A KUBE-FORWARD -m mark --mark 0x4000/0x4000 -j ACCEPT
+COMMIT
+`
+
 // nativePostrtg fills the native chain anew.
 const nativePostrtg = `add rule ip flannel-ipv4 postrtg meta mark 0x00004000 return
 add rule ip flannel-ipv4 postrtg ip saddr 10.244.1.0/24 ip daddr 10.244.0.0/16 return
@@ -84,7 +100,7 @@ func node(t *testing.T, b flannel.Backend) *labtest.Namespace {
 	case flannel.IptablesLegacy:
 		n.Feed(nodeRules, "iptables-legacy-restore")
 	case flannel.Nftables:
-		n.Feed("*nat\n:OTHER - [0:0]\n-A OTHER -j MASQUERADE\nCOMMIT\n", "iptables-nft-restore")
+		n.Feed(kubeRules, "iptables-nft-restore")
 		n.Feed(nativeTable, "nft", "-f", "-")
 	}
 	return n
