@@ -27,6 +27,7 @@ var allowed = map[string][]string{
 	"watcher/proc":     {"flannel", "conntrack", "watcher/diagnose", "watcher/incident"},
 	"watcher/host":     {"flannel", "conntrack", "watcher/diagnose", "watcher/incident"},
 	"watcher/probe":    {},
+	"watcher/metrics":  {"flannel", "conntrack", "watcher/diagnose", "watcher/incident"},
 	"watcher": {
 		"flannel", "conntrack", "conntrack/ctnl", "watcher/diagnose", "watcher/incident", "watcher/journal",
 		"watcher/nft", "watcher/legacy", "watcher/proc", "watcher/host", "watcher/probe",
