@@ -43,7 +43,7 @@ func (s *State) reconsiderRecent() {
 func (s *State) kindOf(inc *Incident) Kind {
 	first := inc.Spells[0].State
 	switch {
-	case inc.facts.residue:
+	case inc.facts.residue && !s.endedWith(inc):
 		return KindResidue
 	case s.startedBefore(inc) && !s.endedWith(inc):
 		return KindStartup

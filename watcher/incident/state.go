@@ -122,6 +122,11 @@ func (s *State) unsettled() bool {
 	case diagnose.FlannelStarting, diagnose.FlannelCrashing:
 		return true
 	}
+	for _, c := range s.chains {
+		if c.listed && c.wasGood && bad(c.diff.State) && c.spell == 0 {
+			return true // it was written for networks that no file names yet
+		}
+	}
 	return !s.stopped.IsZero() || slices.ContainsFunc(s.verdict.Findings, func(f diagnose.Finding) bool {
 		return f.ID == "chain-empty"
 	})
