@@ -110,6 +110,8 @@ func (s *State) Apply(o *Observation) {
 		s.applyFault(*o.Fault, o.Time)
 	case o.Probe != nil:
 		s.applyProbe(o.Probe, o.Time)
+	case o.Action != nil:
+		s.applyAction(o.Action, o.Time)
 	}
 	if s.unsettled() && o.Time.Sub(s.judged) >= reviewEvery {
 		s.judge(o.Time)
