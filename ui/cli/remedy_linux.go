@@ -140,6 +140,9 @@ func (r *remedy) run(ctx context.Context, choose func(*apply.Store) (apply.Maker
 	return w.Within(func() error {
 		tools := apply.FindTools(ctx, r.root)
 		sight := &sight{watcher: w, state: incident.NewState(), incompatible: tools.Incompatible(ctx)}
+		if !r.unkept {
+			sight.memory = r.remembered()
+		}
 		facts, err := sight.facts()
 		if err != nil {
 			return exit(ExitUnreadable, err)
@@ -287,6 +290,7 @@ func repairPeriod(a *apply.Applier) time.Duration {
 type sight struct {
 	watcher      *watcher.Watcher
 	state        *incident.State
+	memory       *incident.State // what the journal tells of the last hours, nil if nobody looked
 	incompatible map[flannel.TableID]string
 }
 
@@ -306,7 +310,12 @@ func (s *sight) rules(f remediate.Facts, legacy bool) (remediate.Facts, error) {
 
 func (s *sight) now() (remediate.Facts, error) {
 	f := remediate.Facts{Incompatible: s.incompatible}
-	f.Facts, f.History = s.state.Facts(s.watcher.Now())
+	now := s.watcher.Now()
+	f.Facts, f.History = s.state.Facts(now)
+	if s.memory != nil { // of what went before, one command has seen nothing itself
+		_, before := s.memory.Facts(now)
+		f.History.Flapping = before.Flapping
+	}
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return f, fmt.Errorf("read boot id: %w", err)
