@@ -51,6 +51,7 @@ func record(ctx context.Context, o *options, out io.Writer) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	l := newLive()
+	l.wantFlows = w.WantFlows
 	l.state = o.remembered()
 	said := announcer{out: out}
 	said.skip(l.view(w.Now()))
