@@ -55,7 +55,8 @@ func Open(o Options) (*Watcher, error) {
 	if w.host, err = openHost(ns, o); err != nil {
 		return nil, errors.Join(err, ns.close())
 	}
-	w.connections = newConnections(ns, w.host)
+	w.connections = newConnections(ns, w.host.files)
+	w.host.told = func(a *about) { w.connections.about.Store(a) }
 	w.looker = newLooker()
 	return w, nil
 }
@@ -142,12 +143,12 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 	if w.state != "" {
 		listeners.Go(func() { w.followActions(ctx, w.state, actions) })
 	}
+	listeners.Go(func() { w.connections.follow(ctx, w.clock.now, looks) })
 
 	sink = w.holding(sink)
 	w.nft.shows = func(generation uint32) bool { return w.catchUp(generation, commits, sink) }
 	defer func() { w.nft.shows = nil }()
 	w.host.read(w.clock.now(), sink)
-	defer w.connections.deafen()
 	nextNft, nextHost, nextTable := time.Now(), time.Now(), time.Now()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -166,8 +167,7 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 			w.connections.readTable(w.clock.now, sink)
 			nextTable = next(nextTable, now, max(tableInterval, w.Interval()))
 		}
-		w.connections.tick(w.clock.now, sink)
-		timer.Reset(time.Until(earliest(nextNft, nextHost, nextTable, w.connections.due(nextTable))))
+		timer.Reset(time.Until(earliest(nextNft, nextHost, nextTable)))
 		select {
 		case <-ctx.Done():
 			return nil
@@ -182,8 +182,6 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 			w.probed(p, *w.probe, sink)
 		case a := <-actions:
 			w.acted(a, sink)
-		case b := <-w.connections.births:
-			w.connections.ages.Born(&b.flow, b.at)
 		case <-w.kick:
 			nextNft = time.Now()
 		case <-timer.C:

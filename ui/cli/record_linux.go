@@ -54,6 +54,7 @@ func record(ctx context.Context, o *options, export exportFlags, out io.Writer) 
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	l := newLive()
+	l.wantFlows = w.WantFlows
 	l.state = o.remembered()
 	said := announcer{out: out}
 	said.skip(l.view(w.Now()))

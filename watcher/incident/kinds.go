@@ -267,8 +267,10 @@ func effectsOf(inc *Incident) (diagnose.Severity, []string) {
 	if inc.facts.residue {
 		severity = diagnose.Info
 	}
-	if text := inc.Probe.text(); text != "" {
-		add(text)
+	for _, text := range []string{inc.Probe.text(), inc.Flows.text()} {
+		if text != "" {
+			add(text)
+		}
 	}
 	return severity, effects
 }

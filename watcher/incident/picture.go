@@ -20,7 +20,7 @@ func (s *State) View(now flannel.Time) *View {
 		Table:    s.table.view(),
 		Probe:    s.probeView(),
 	}
-	v.Table.Masquerade = s.verdict.Masquerade
+	v.Table.Masquerade = s.masquerade
 	v.Bases, v.Opened = s.look.view()
 	if s.incidentsChanged {
 		s.picture, s.incidentsChanged = slices.Clone(s.incidents), false

@@ -49,8 +49,11 @@ type State struct {
 	bases    map[flannel.ChainID]*flannel.BaseChain
 	faults   []Fault
 	table    table
-	probe    ProbeView
-	look     look
+
+	masquerade map[flannel.Family]bool // families in which pods are meant to be masqueraded; replaced, never changed
+
+	probe ProbeView
+	look  look
 
 	incidents        []Incident
 	incidentsSeen    int
@@ -227,6 +230,7 @@ func (s *State) judge(at flannel.Time) {
 		}
 	}
 	s.followSpells(at)
+	s.rememberMasquerade()
 	now := make(map[finding]flannel.Time, len(s.verdict.Findings))
 	for i := range s.verdict.Findings {
 		f := &s.verdict.Findings[i]
