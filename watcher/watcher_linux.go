@@ -37,7 +37,8 @@ type Watcher struct {
 	looker      *looker
 	// wakeLegacy is set by the goroutine that watches the legacy tables; others only wake it.
 	wakeLegacy atomic.Pointer[legacy.Events]
-	gone       bool   // the namespace was reported as gone
+	gone       bool // the namespace was reported as gone
+	tries      tries
 	unprobed   bool   // trying connections was reported as failing
 	deaf       bool   // listening for commits was reported as failing
 	heard      uint32 // generation of the last commit that was announced, 0 before the first
@@ -136,6 +137,7 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 	listeners.Go(func() { w.watchLegacy(ctx, tables) })
 	probes := make(chan probed, 64)
 	if w.probe != nil {
+		defer func() { w.untold(w.clock.now(), *w.probe, sink) }()
 		listeners.Go(func() { w.keepProbing(ctx, *w.probe, probes) })
 	}
 	listeners.Go(func() { w.looker.run(ctx, w, looks) })
