@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -79,6 +80,35 @@ func TestReapplyBesideFlanneldsOwnResync(t *testing.T) {
 		wantSame(t, "after the second look", lines(n.Shell("iptables-nft-save 2>/dev/null | grep -v '^[#:]'")), lines(want))
 	}
 	t.Logf("%d rounds: %d applied, %d times flanneld was faster on the way, %d times the second look found something", *rounds, applied, stale, second)
+}
+
+func TestAProgramThatDoesNotKeepTheLockLosesNoRuleToUs(t *testing.T) {
+	n := newNode(t)
+	n.healthy(flannel.IptablesLegacy)
+	n.Must("iptables-legacy -A FORWARD -s 192.0.2.1/32 -j ACCEPT")
+	n.Must("iptables-legacy -t nat -I POSTROUTING -s 192.0.2.2/32 -j RETURN")
+	heedless := func(args ...string) {
+		cmd := exec.Command("iptables-legacy", args...)
+		cmd.Env = append(os.Environ(), "XTABLES_LOCKFILE=/run/another.lock")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	}
+	n.applier.before = func(m commitMoment) { // we have read, and the restore program has not
+		if m.step == "transaction" && m.try == 0 {
+			heedless("-I", "FORWARD", "-s", "192.0.2.3/32", "-j", "ACCEPT")
+			heedless("-t", "nat", "-I", "POSTROUTING", "-s", "192.0.2.4/32", "-j", "RETURN")
+		}
+	}
+	r := n.must(purge)
+	if got := n.save(true); strings.Contains(got, "FLANNEL") || strings.Count(got, "192.0.2.") != 4 {
+		t.Errorf("then\n%s", got)
+	}
+	n.applier.before = nil
+	n.must(undoOf(r))
+	if got := n.save(true); strings.Count(got, "-A FLANNEL-POSTRTG") != 12 || strings.Count(got, "192.0.2.") != 4 {
+		t.Errorf("after undo\n%s", got)
+	}
 }
 
 func TestOthersWhoCommitAllTheTimeDoNotStopThePlan(t *testing.T) {

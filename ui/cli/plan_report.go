@@ -124,6 +124,7 @@ type receiptReport struct {
 	Backup string           `json:"backup"`
 	Undoes string           `json:"undoes"`
 	Judged []string         `json:"judged"`
+	Notes  []string         `json:"notes"`
 }
 
 type historyReport struct {
@@ -136,6 +137,7 @@ func newHistoryReport(receipts []remediate.Receipt) historyReport {
 	for _, r := range receipts {
 		h.Receipts = append(h.Receipts, receiptReport{
 			r.ID, r.Plan, r.Kind, r.Title, r.Time, r.Result, r.Why, r.Backup, r.Undoes, append([]string{}, r.Judged...),
+			append([]string{}, r.Notes...),
 		})
 	}
 	return h
