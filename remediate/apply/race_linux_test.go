@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,12 @@ import (
 // healthy fills the namespace with today's rules in one backend.
 func (n *node) healthy(b flannel.Backend) {
 	n.t.Helper()
+	n.healthyBy(nil, b)
+}
+
+// healthyBy does so by the programs that some words lead to.
+func (n *node) healthyBy(words []string, b flannel.Backend) {
+	n.t.Helper()
 	for _, f := range flannel.Families {
 		var text strings.Builder
 		for _, w := range flannel.Expected(networks, subnets, flannel.GenV0210, all, b, f) {
@@ -26,7 +33,8 @@ func (n *node) healthy(b flannel.Backend) {
 			}
 			text.WriteString("COMMIT\n")
 		}
-		n.Feed(text.String(), remediate.Program(b, f)+"-restore", "--noflush")
+		words := append(slices.Clone(words), remediate.Program(b, f)+"-restore", "--noflush")
+		n.Feed(text.String(), words[0], words[1:]...)
 	}
 }
 
