@@ -2,7 +2,6 @@ package apply
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"net"
 	"os"
