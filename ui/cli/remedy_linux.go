@@ -219,6 +219,9 @@ func (r *remedy) carryOut(ctx context.Context, a *apply.Applier, p remediate.Pla
 			return exit(ExitUnreadable, fmt.Errorf("write receipt: %w", err))
 		}
 	}
+	for _, n := range receipt.Notes {
+		r.say("note: %s", flannel.Printable(n))
+	}
 	r.say("verified; undo: flanwatch undo %s", receipt.ID)
 	return r.again(ctx, a, receipt, maker)
 }
