@@ -30,6 +30,7 @@ type Watcher struct {
 	host     *hostFacts
 	events   *nft.Events // set by the goroutine that listens; nobody else touches it before that has ended
 	root     string
+	state    string
 	probe    *ProbeOptions
 
 	connections *connections
@@ -48,7 +49,7 @@ func Open(o Options) (*Watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Watcher{clock: newClock(), ns: ns, root: o.Root, probe: o.Probe, kick: make(chan struct{}, 1)}
+	w := &Watcher{clock: newClock(), ns: ns, root: o.Root, state: o.State, probe: o.Probe, kick: make(chan struct{}, 1)}
 	w.interval.Store(int64(o.Interval))
 	w.nft.open = func() (*nft.Reader, error) { return within(ns, nft.Open) }
 	if w.host, err = openHost(ns, o); err != nil {
@@ -138,6 +139,10 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 		listeners.Go(func() { w.keepProbing(ctx, *w.probe, probes) })
 	}
 	listeners.Go(func() { w.looker.run(ctx, w, looks) })
+	actions := make(chan acted, 16)
+	if w.state != "" {
+		listeners.Go(func() { w.followActions(ctx, w.state, actions) })
+	}
 	listeners.Go(func() { w.connections.follow(ctx, w.clock.now, looks) })
 
 	sink = w.holding(sink)
@@ -175,6 +180,8 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 			w.legacyNews(n, sink)
 		case p := <-probes:
 			w.probed(p, *w.probe, sink)
+		case a := <-actions:
+			w.acted(a, sink)
 		case <-w.kick:
 			nextNft = time.Now()
 		case <-timer.C:

@@ -52,6 +52,8 @@ type ruleReport struct {
 type unreadable struct {
 	What string `json:"what"`
 	Why  string `json:"why"`
+
+	of diagnose.Group // the only part of the verdict that needs it, "" if all do
 }
 
 // newReport turns a picture of the state into a report.
@@ -71,12 +73,12 @@ func newReport(v *incident.View) report {
 	}
 	for _, b := range v.Backends {
 		if b.State == flannel.Unreadable {
-			r.Unreadable = append(r.Unreadable, unreadable{b.Backend.String(), b.Why})
+			r.Unreadable = append(r.Unreadable, unreadable{What: b.Backend.String(), Why: b.Why})
 		}
 	}
 	r.Unreadable = append(r.Unreadable, unreadableTable(v.Table)...)
 	for _, f := range v.Faults {
-		r.Unreadable = append(r.Unreadable, unreadable{f.Reader, f.Why})
+		r.Unreadable = append(r.Unreadable, unreadable{What: f.Reader, Why: f.Why})
 	}
 	return r
 }

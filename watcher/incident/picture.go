@@ -100,6 +100,7 @@ func (c *chain) ruleView(d flannel.RuleDiff, entries []flannel.Entry) RuleView {
 	v.Counted = entries[first].Counted
 	v.Counter, v.Rate = entries[first].Counter, c.meter.rules[first].rate
 	body, copies := entries[first].Body, d.Times-1
+	v.Total = c.meter.sums[body]
 	for i := first + 1; copies > 0 && i < min(len(entries), len(c.meter.rules)); i++ {
 		if entries[i].Body == body {
 			v.Counter = plus(v.Counter, entries[i].Counter)

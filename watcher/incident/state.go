@@ -113,6 +113,8 @@ func (s *State) Apply(o *Observation) {
 		s.applyFault(*o.Fault, o.Time)
 	case o.Probe != nil:
 		s.applyProbe(o.Probe, o.Time)
+	case o.Action != nil:
+		s.applyAction(o.Action, o.Time)
 	}
 	if s.unsettled() && o.Time.Sub(s.judged) >= reviewEvery {
 		s.judge(o.Time)
@@ -124,6 +126,11 @@ func (s *State) unsettled() bool {
 	switch s.verdict.Flannel.State {
 	case diagnose.FlannelStarting, diagnose.FlannelCrashing:
 		return true
+	}
+	for _, c := range s.chains {
+		if c.listed && c.wasGood && bad(c.diff.State) && c.spell == 0 {
+			return true // it was written for networks that no file names yet
+		}
 	}
 	return !s.stopped.IsZero() || slices.ContainsFunc(s.verdict.Findings, func(f diagnose.Finding) bool {
 		return f.ID == "chain-empty"
@@ -242,7 +249,7 @@ func (s *State) judge(at flannel.Time) {
 
 func (s *State) history(at flannel.Time) diagnose.History {
 	h := diagnose.History{Since: make(map[flannel.ChainID]flannel.Time, len(s.chains)), Stopped: s.stopped, Flannel: s.before}
-	h.Resync = s.repairPeriod()
+	h.Resync, h.Flapping = s.repairPeriod(), s.flapping(at)
 	h.FlannelStarts = slices.DeleteFunc(slices.Clone(s.starts), func(t flannel.Time) bool {
 		return at.Sub(t) > startsWindow
 	})
