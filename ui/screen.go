@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"flanwatch/flannel"
+	"flanwatch/remediate"
 	"flanwatch/watcher/incident"
 )
 
@@ -43,6 +44,7 @@ const (
 	pageFinding   // one of them in full
 	pageBases     // the base chains of every backend
 	pageOpened    // one chain of them, or reached from one
+	pageHistory   // plans that were carried out
 )
 
 // parents are the pages that one comes back to from those that were not opened on the dashboard.
@@ -88,6 +90,13 @@ type screen struct {
 	trail   []visit // the chains opened one from the other
 	zoom    int     // index into zooms, or autoZoom
 	flash   string
+
+	remedies bool // plans can be made
+	plays    bool // it is a recording that can be played
+	dialog   *dialog
+	receipts []remediate.Receipt // as of the last look
+	receipt  selection[string]   // by ID
+	prompt   *string             // a time that is being typed, nil if none is
 }
 
 // Smallest size at which something useful can be drawn.
@@ -113,7 +122,11 @@ func (s *screen) lines() []string {
 		return s.tooSmall()
 	}
 	l := s.layout()
-	out := append([]string{s.header(), s.topLine()}, s.body(l)...)
+	body := s.body(l)
+	if s.dialog != nil {
+		body = s.cover(body)
+	}
+	out := append([]string{s.header(), s.topLine()}, body...)
 	if l.status {
 		out = append(out, s.statusLine())
 	}
@@ -142,6 +155,8 @@ func (s *screen) body(l layout) []string {
 		return s.incidentPage(l.body)
 	case pageFindings:
 		return s.findingsPage(l.body)
+	case pageHistory:
+		return s.historyPage(l.body)
 	}
 	return s.dashboard(l)
 }
@@ -155,7 +170,7 @@ func (s *screen) document() (box, bool) {
 		return s.notice(), true
 	case s.page == pageFinding:
 		return s.findingPage(), true
-	case s.page == pageIncidents || s.page == pageIncident || s.page == pageFindings || s.onLook():
+	case s.page == pageIncidents || s.page == pageIncident || s.page == pageFindings || s.page == pageHistory || s.onLook():
 		return box{}, false // what was seen stays there to be read
 	case s.blind() || s.noFlannel():
 		return s.notice(), true
