@@ -108,7 +108,7 @@ func (s *screen) offersInDialog(a action) bool {
 	case actScroll:
 		return p == phaseAsking || p == phaseChoosing
 	}
-	return s.dialog.phase != phaseRunning
+	return s.dialog.phase <= phaseAsking
 }
 
 // tail keeps the end of what is being typed in sight.

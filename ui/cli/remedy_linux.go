@@ -257,6 +257,9 @@ func (r *remedy) again(ctx context.Context, a *apply.Applier, receipt remediate.
 	case <-ctx.Done():
 		return nil
 	}
+	if a.Store.Undone(receipt.ID) {
+		return nil
+	}
 	next, refused, err := a.LookAgain(maker)
 	if err == nil {
 		a.Store.NoteSecondLook(receipt, next, refused, wait)
