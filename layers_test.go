@@ -18,22 +18,22 @@ var allowed = map[string][]string{
 	"conntrack/nfnl":   {},
 	"conntrack/ctnl":   {"conntrack", "conntrack/nfnl", "flannel"},
 	"watcher/diagnose": {"flannel", "flannel/path", "conntrack"},
-	"watcher/incident": {"flannel", "conntrack", "watcher/diagnose"},
-	"watcher/journal":  {"flannel", "conntrack", "watcher/diagnose", "watcher/incident"},
+	"watcher/incident": {"flannel", "flannel/path", "conntrack", "watcher/diagnose"},
+	"watcher/journal":  {"flannel", "flannel/path", "conntrack", "watcher/diagnose", "watcher/incident"},
 	"remediate":        {"flannel", "conntrack", "watcher/diagnose"},
 	"remediate/apply":  {"remediate", "flannel", "flannel/wire", "conntrack", "conntrack/ctnl", "watcher/diagnose"},
 	"watcher/nft":      {"conntrack/nfnl", "flannel", "flannel/wire", "conntrack", "watcher/diagnose", "watcher/incident"},
-	"watcher/legacy":   {"flannel", "flannel/wire", "conntrack", "watcher/diagnose", "watcher/incident"},
+	"watcher/legacy":   {"flannel", "flannel/path", "flannel/wire", "conntrack", "watcher/diagnose", "watcher/incident"},
 	"watcher/proc":     {"flannel", "conntrack", "watcher/diagnose", "watcher/incident"},
 	"watcher/host":     {"flannel", "conntrack", "watcher/diagnose", "watcher/incident"},
 	"watcher/probe":    {},
 	"watcher": {
-		"flannel", "conntrack", "conntrack/ctnl", "watcher/diagnose", "watcher/incident", "watcher/journal",
+		"flannel", "flannel/path", "conntrack", "conntrack/ctnl", "watcher/diagnose", "watcher/incident", "watcher/journal",
 		"watcher/nft", "watcher/legacy", "watcher/proc", "watcher/host", "watcher/probe",
 	},
 	"watcher/lab":         {"flannel", "flannel/wire", "assets"},
 	"watcher/lab/labtest": {"flannel", "watcher/lab"},
-	"ui":                  {"watcher/incident", "watcher/diagnose", "remediate", "flannel", "conntrack", "assets"},
+	"ui":                  {"watcher/incident", "watcher/diagnose", "remediate", "flannel", "flannel/path", "conntrack", "assets"},
 }
 
 // unbound folders may import everything: they wire the parts.

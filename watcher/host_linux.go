@@ -3,6 +3,7 @@ package watcher
 import (
 	"errors"
 	"reflect"
+	"sync/atomic"
 
 	"flanwatch/flannel"
 	"flanwatch/watcher/diagnose"
@@ -21,6 +22,8 @@ type hostFacts struct {
 	links *proc.LinkReader
 	node  *host.Reader
 	held  map[flannel.Backend]*flannel.Ruleset // the last rules of each backend that told networks
+
+	seen atomic.Pointer[flannel.Node] // for other goroutines: the node as it was read last, never changed
 
 	last struct {
 		node  flannel.Node
@@ -85,6 +88,7 @@ func (h *hostFacts) read(now flannel.Time, sink Sink) {
 	node := h.node.Node(procs, found.Near, rules, now)
 	if !host.Same(h.last.node, node) {
 		h.last.node = node
+		h.seen.Store(&node)
 		sink(&incident.Observation{Time: now, Node: &node})
 	}
 }
