@@ -2,23 +2,16 @@ package watcher
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"runtime"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"flanwatch/conntrack/nfnl"
 	"flanwatch/flannel"
 	"flanwatch/flannel/path"
 	"flanwatch/watcher/diagnose"
 	"flanwatch/watcher/incident"
-	"flanwatch/watcher/legacy"
-	"flanwatch/watcher/nft"
+	"flanwatch/watcher/reach"
 )
 
 const (
@@ -30,10 +23,6 @@ const (
 	pathsPause = 250 * time.Millisecond
 	// pathsShare bounds what the readings cost: one part in so many of a core.
 	pathsShare = 120
-	// pathsPatience bounds how often a reading is begun again that a commit fell into.
-	pathsPatience = 3
-	// mostRead bounds the chains and sets that one reading follows packets into.
-	mostRead = 20_000
 )
 
 // paths works out what becomes of typical packets. It reads the base chains of every owner, and then those chains and sets
@@ -42,13 +31,10 @@ type paths struct {
 	ns     *namespace
 	host   *hostFacts
 	around *surroundings
-	nft    *nft.Gatherer
-	legacy *legacy.Gatherer
-	sets   *nft.Sets
+	reach  reach.Reader
 
 	wake   chan struct{}
 	forced atomic.Bool // the legacy tables may have changed
-	ended  bool        // no goroutine uses it any more
 
 	generation uint32
 	facts      []path.Facts
@@ -148,16 +134,13 @@ func (p *paths) look(now func() flannel.Time) (r flannel.Reading[diagnose.Paths]
 // due tells whether rules or facts changed since the last reading, or it is old.
 func (p *paths) due(facts []path.Facts) bool {
 	age := pathsAge
-	if p.legacy != nil || p.last.State != flannel.Known {
+	if p.reach.HasLegacy() || p.last.State != flannel.Known {
 		age = pathsInterval
 	}
 	if time.Since(p.read) >= age || !diagnose.SameFacts(facts, p.facts) {
 		return true
 	}
-	if p.nft == nil {
-		return false
-	}
-	generation, err := p.nft.Generation()
+	generation, err := p.reach.Generation()
 	return err != nil || generation != p.generation
 }
 
@@ -185,227 +168,33 @@ func (p *paths) findFacts() ([]path.Facts, error) {
 }
 
 // evaluate reads what packets come to, and says what becomes of them.
-func (p *paths) evaluate(facts []path.Facts) ([]path.Verdict, error) {
-	var unread []string
-	if err := p.openNft(); err != nil {
-		unread = append(unread, "nf_tables: "+err.Error())
-	}
-	if err := p.openLegacy(); err != nil {
-		unread = append(unread, "iptables-legacy: "+err.Error())
-	}
-	for range pathsPatience {
-		v, settled, err := p.attempt(facts, unread)
-		if err != nil || settled {
-			return v, err
-		}
-		runtime.Gosched()
-	}
-	return nil, fmt.Errorf("read rules of all owners: %w", nft.ErrUnsettled)
-}
-
-// openNft opens what is not open yet; a kernel without nf_tables is none to complain of.
-func (p *paths) openNft() (err error) {
-	if p.nft == nil {
-		if p.nft, err = nft.Gather(); errors.Is(err, nfnl.ErrNotPresent) {
-			err = nil
-		}
-	}
-	return err
-}
-
-func (p *paths) openLegacy() (err error) {
-	if p.legacy == nil {
-		if p.legacy, err = legacy.Gather(); errors.Is(err, legacy.ErrNotLoaded) {
-			err = nil
-		}
-	}
-	return err
-}
-
-// attempt makes one reading, and tells whether it is whole.
-func (p *paths) attempt(facts []path.Facts, unread []string) (v []path.Verdict, settled bool, err error) {
-	r := reading{paths: p, tables: path.Tables{Sets: map[path.SetID]path.Set{}, Unread: unread}}
-	r.asked.chains, r.asked.sets = map[flannel.ChainID]bool{}, map[path.SetID]bool{}
-	if err := r.bases(); err != nil {
-		return nil, false, err
-	}
-	generation := uint32(0)
-	for explored := false; ; {
-		var evaluators []*path.Evaluator
-		v = v[:0]
+func (p *paths) evaluate(facts []path.Facts) (v []path.Verdict, err error) {
+	explored := false
+	generation, err := p.reach.Read(func(t path.Tables) (chains []flannel.ChainID, sets []path.SetID) {
+		v = nil
 		for _, f := range facts {
-			e := path.New(r.tables, f)
-			evaluators = append(evaluators, e)
-			if !explored {
+			e := path.New(t, f)
+			if explored {
+				v = append(v, e.Paths()...)
+			} else {
 				e.Explore()
-				continue
 			}
-			v = append(v, e.Paths()...)
+			c, s := e.Wanted()
+			chains, sets = append(chains, c...), append(sets, s...)
 		}
-		more, err := r.follow(evaluators)
-		if err != nil {
-			return nil, false, err
-		}
-		if !more && explored {
-			break
-		}
-		explored = !more
-	}
-	if p.nft != nil {
-		if settled, err = p.nft.Settled(); err != nil || !settled {
-			return nil, false, err
-		}
-		generation, err = p.nft.Generation()
-	}
+		return chains, sets
+	}, func() bool {
+		again := !explored
+		explored = true
+		return again
+	})
 	p.generation, p.facts, p.read = generation, facts, time.Now()
-	if p.legacy != nil {
-		p.legacy.Rest()
-	}
-	return v, true, err
-}
-
-// reading is one reading of what packets come to.
-type reading struct {
-	*paths
-	tables path.Tables
-	names  map[string]string // of ipsets by the number that rules know them by
-	asked  struct {
-		chains map[flannel.ChainID]bool
-		sets   map[path.SetID]bool
-	}
-}
-
-func (r *reading) bases() error {
-	if r.nft != nil {
-		if err := r.nft.Begin(); err != nil {
-			return err
-		}
-		chains, err := r.nft.Bases()
-		if err != nil {
-			return err
-		}
-		r.tables.Chains = append(r.tables.Chains, chains...)
-	}
-	if r.legacy != nil {
-		chains, err := r.legacy.Bases()
-		if err != nil {
-			return err
-		}
-		r.tables.Chains = append(r.tables.Chains, chains...)
-	}
-	for i := range r.tables.Chains {
-		r.nameSets(r.tables.Chains[i].Entries)
-	}
-	return nil
-}
-
-// follow reads what the walks so far came to, and tells whether there was anything.
-func (r *reading) follow(evaluators []*path.Evaluator) (more bool, err error) {
-	for _, e := range evaluators {
-		chains, sets := e.Wanted()
-		for _, id := range chains {
-			if r.asked.chains[id] || len(r.asked.chains) >= mostRead {
-				continue
-			}
-			r.asked.chains[id], more = true, true
-			if err := r.chain(id); err != nil {
-				return false, err
-			}
-		}
-		for _, id := range sets {
-			if r.asked.sets[id] || len(r.asked.sets) >= mostRead {
-				continue
-			}
-			r.asked.sets[id], more = true, true
-			r.set(id)
-		}
-	}
-	return more, nil
-}
-
-func (r *reading) chain(id flannel.ChainID) (err error) {
-	var c flannel.Chain
-	switch {
-	case id.Backend == flannel.IptablesLegacy && r.legacy != nil:
-		c, err = r.legacy.Chain(id)
-	case id.Backend != flannel.IptablesLegacy && r.nft != nil:
-		c, err = r.nft.Chain(id)
-	}
-	if err == nil && c.Present {
-		r.nameSets(c.Entries)
-		r.tables.Chains = append(r.tables.Chains, c)
-	}
-	return err
-}
-
-// set reads a set. One that cannot be read is left out, and what depends on it is not sure.
-func (r *reading) set(id path.SetID) {
-	var s path.Set
-	err := errors.ErrUnsupported
-	switch {
-	case id.Table != (flannel.TableID{}) && r.nft != nil:
-		s, err = r.nft.Set(id)
-	case id.Table == (flannel.TableID{}) && r.openSets() == nil:
-		s, err = r.sets.Set(id.Name)
-	}
-	if err == nil {
-		r.tables.Sets[id] = s
-	}
-}
-
-func (p *paths) openSets() (err error) {
-	if p.sets == nil {
-		p.sets, err = nft.OpenSets()
-	}
-	return err
-}
-
-// nameSets puts the names of ipsets in place of the numbers by which rules know them.
-func (r *reading) nameSets(entries []flannel.Entry) {
-	for i := range entries {
-		for j, m := range entries[i].Rule.Matches {
-			before, rest, found := strings.Cut(m.Text, "--match-set #")
-			if m.Kind != flannel.MatchExtension || !found {
-				continue
-			}
-			number, fields, _ := strings.Cut(rest, " ")
-			matches := append([]flannel.Match(nil), entries[i].Rule.Matches...) // a rule is shared and never changed
-			matches[j].Text = before + "--match-set " + r.setName(number) + " " + fields
-			entries[i].Rule.Matches = matches
-		}
-	}
-}
-
-func (r *reading) setName(number string) string {
-	if name, ok := r.names[number]; ok {
-		return name
-	}
-	name := "#" + number
-	if n, err := strconv.ParseUint(number, 10, 16); err == nil && r.openSets() == nil {
-		if found, err := r.sets.Name(uint16(n)); err == nil {
-			name = found
-		}
-	}
-	if r.names == nil {
-		r.names = map[string]string{}
-	}
-	r.names[number] = name
-	return name
+	return v, err
 }
 
 func (p *paths) close() error {
-	var errs []error
 	if p.around != nil {
 		p.around.close()
 	}
-	if p.nft != nil {
-		errs = append(errs, p.nft.Close())
-	}
-	if p.sets != nil {
-		errs = append(errs, p.sets.Close())
-	}
-	if p.legacy != nil {
-		errs = append(errs, p.legacy.Close())
-	}
-	return errors.Join(errs...)
+	return p.reach.Close()
 }

@@ -59,10 +59,7 @@ func (j *judgement) expectedOf(p path.Packet, evaluators map[flannel.Family]*pat
 	case path.PodToRemotePod, path.ForeignPodToRemotePod, path.RemotePodToPod:
 		return path.Unchanged, j.due() || j.flannel.State == FlannelLeftover
 	}
-	if !j.due() || len(j.duties) == 0 || j.undecided() {
-		return path.Unknown, false
-	}
-	if !j.toldMasquerade(p.Family) {
+	if !j.due() || len(j.duties) == 0 || !j.toldMasquerade(p.Family) {
 		return path.Unknown, false
 	}
 	e := evaluators[p.Family]
@@ -131,6 +128,9 @@ func (j *judgement) judgePath(p Path) {
 		return
 	}
 	f := Finding{ID: j.pathFinding(p), Severity: j.pathSeverity(p), Summary: j.pathSummary(p), Remedy: RemedyNone}
+	if f.ID == "pod-snat" && !j.due() {
+		f.Remedy = RemedyPurge
+	}
 	if p.By != nil {
 		f.Object = p.By.Backend.String() + " " + p.Packet.Family.String() + " " + p.By.Table + " " + p.By.Chain
 		f.Refused = j.pathRefusal(p)
@@ -138,9 +138,13 @@ func (j *judgement) judgePath(p Path) {
 		f.Object = string(p.Packet.Path) + " " + p.Packet.Family.String()
 	}
 	f.Detail = j.pathEvidence(p)
-	for i, g := range j.findings { // one finding for all that one rule does
+	for i, g := range j.findings { // one finding for all that one chain does
 		if g.ID == f.ID && g.Object == f.Object {
-			j.findings[i].Detail = append(g.Detail, f.Detail...)
+			for _, line := range f.Detail {
+				if !slices.Contains(j.findings[i].Detail, line) {
+					j.findings[i].Detail = append(j.findings[i].Detail, line)
+				}
+			}
 			if f.Severity.Rank() < g.Severity.Rank() {
 				j.findings[i].Severity, j.findings[i].Summary = f.Severity, f.Summary
 			}
