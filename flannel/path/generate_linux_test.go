@@ -50,31 +50,18 @@ func (g ruleset) String() string {
 func (n native) script() string {
 	var b strings.Builder
 	family := n.id.Family.String()
+	name := n.id.Name
 	if n.inet {
-		family = "inet"
+		family, name = "inet", name+n.id.Family.Short()
 	}
-	fmt.Fprintf(&b, "table %s %s {\n", family, n.id.Name)
+	fmt.Fprintf(&b, "table %s %s {\n", family, name)
 	kind := map[flannel.Family]string{flannel.IPv4: "ipv4_addr", flannel.IPv6: "ipv6_addr"}[n.id.Family]
 	var elements []string
 	for _, p := range n.set {
 		elements = append(elements, p.String())
 	}
 	fmt.Fprintf(&b, "set peers { type %s; flags interval; elements = { %s }; }\n", kind, strings.Join(elements, ", "))
-	for _, c := range n.chains { // those that verdicts lead to, first
-		fmt.Fprintf(&b, "chain %s { }\n", c.ID.Name)
-	}
-	var fates, services []string
-	for _, p := range slices.SortedFunc(maps.Keys(n.fates), func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) }) {
-		fates = append(fates, p.String()+" : "+n.fates[p])
-		if p.IsSingleIP() {
-			services = append(services, fmt.Sprintf("%v . udp . 443 : %s, %v . udp . 7000 : accept", p.Addr(), n.fates[p], p.Addr()))
-		}
-	}
-	fmt.Fprintf(&b, "map fates { type %s : verdict; flags interval; elements = { %s }; }\n", kind, strings.Join(fates, ", "))
-	if len(services) > 0 {
-		services = []string{"elements = { " + strings.Join(services, ", ") + " };"}
-	}
-	fmt.Fprintf(&b, "map services { type %s . inet_proto . inet_service : verdict; %s }\n", kind, strings.Join(services, ""))
+	n.maps(&b, kind)
 	for _, c := range n.chains {
 		fmt.Fprintf(&b, "chain %s {", c.ID.Name)
 		if c.Base != nil {
@@ -87,6 +74,26 @@ func (n native) script() string {
 		b.WriteString("}\n")
 	}
 	return b.String() + "}\n"
+}
+
+// maps writes the maps to verdicts.
+func (n native) maps(b *strings.Builder, kind string) {
+	if len(n.fates) == 0 {
+		return
+	}
+	fmt.Fprint(b, "chain last { }\n") // that verdicts lead to
+	var fates, services []string
+	for _, p := range slices.SortedFunc(maps.Keys(n.fates), func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) }) {
+		fates = append(fates, p.String()+" : "+n.fates[p])
+		if p.IsSingleIP() {
+			services = append(services, fmt.Sprintf("%v . udp . 443 : %s, %v . udp . 7000 : accept", p.Addr(), n.fates[p], p.Addr()))
+		}
+	}
+	fmt.Fprintf(b, "map fates { type %s : verdict; flags interval; elements = { %s }; }\n", kind, strings.Join(fates, ", "))
+	if len(services) > 0 {
+		services = []string{"elements = { " + strings.Join(services, ", ") + " };"}
+	}
+	fmt.Fprintf(b, "map services { type %s . inet_proto . inet_service : verdict; %s }\n", kind, strings.Join(services, ""))
 }
 
 // load puts the rule set in place of the one before. The programs run side by side, as most of their time is waiting.
@@ -109,9 +116,10 @@ func (w *world) load(g ruleset) {
 		}[s.backend], "-w")
 	}
 	var script strings.Builder
-	for _, f := range []string{"ip", "ip6", "inet"} {
+	for _, f := range flannel.Families {
 		for i := range mostNative {
-			fmt.Fprintf(&script, "table %v native%d\ndelete table %[1]v native%d\n", f, i, i)
+			fmt.Fprintf(&script, "table %v native%d\ndelete table %[1]v native%[2]d\n", f, i)
+			fmt.Fprintf(&script, "table inet native%d%s\ndelete table inet native%[1]d%[2]s\n", i, f.Short())
 		}
 	}
 	for _, n := range g.native {
