@@ -3,6 +3,7 @@ package watcher
 import (
 	"errors"
 	"reflect"
+	"sync/atomic"
 
 	"flanwatch/flannel"
 	"flanwatch/watcher/diagnose"
@@ -22,6 +23,8 @@ type hostFacts struct {
 	node  *host.Reader
 	held  map[flannel.Backend]*flannel.Ruleset // the last rules of each backend that told networks
 	told  func(*about)                         // told of what others judge by, whenever that is new
+
+	seen atomic.Pointer[flannel.Node] // for other goroutines: the node as it was read last, never changed
 
 	last struct {
 		node  flannel.Node
@@ -87,6 +90,7 @@ func (h *hostFacts) read(now flannel.Time, sink Sink) {
 	node := h.node.Node(procs, found.Near, rules, now)
 	if !host.Same(h.last.node, node) {
 		h.last.node, news = node, true
+		h.seen.Store(&node)
 		sink(&incident.Observation{Time: now, Node: &node})
 	}
 	if news {

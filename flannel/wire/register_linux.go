@@ -31,7 +31,8 @@ const (
 	fieldState
 	fieldStatus
 	fieldConnmark
-	fieldType // of an address; options of load tells of which
+	fieldType   // of an address; options of load tells of which
+	fieldReturn // the interface towards the source
 )
 
 // load is the content of a register: what was loaded, and what was done to it.
@@ -282,7 +283,8 @@ func (d *decoder) comparison(l *load, op uint32, data []byte) (m flannel.Match, 
 		if ok = l.mask == nil && len(data) == 1 && data[0] != 0; ok {
 			m.Text = flannel.ProtocolName(data[0])
 		}
-	case fieldFamily, fieldSourcePort, fieldDestinationPort, fieldBothPorts, fieldFlags, fieldState, fieldStatus, fieldConnmark, fieldType:
+	case fieldFamily, fieldSourcePort, fieldDestinationPort, fieldBothPorts, fieldFlags, fieldState, fieldStatus, fieldConnmark, fieldType,
+		fieldReturn:
 		return d.extensionComparison(l, m.Not, data)
 	case fieldMark:
 		if l.xor != nil && !allZero(l.xor) {

@@ -15,6 +15,7 @@ type Assessment struct {
 	Findings []Finding           // worst first, of equal ones causes above effects
 	Due      []flannel.Wanted    // the chains that Flannel should have here, as far as anything tells their rules
 	Leftover []Leftover          // what it left and does not use
+	Paths    []Path              // what becomes of typical packets; empty where that is not known
 
 	Masquerade map[flannel.Family]bool // families in which pods are meant to leave with the node's address
 }
@@ -39,13 +40,14 @@ func Assess(f Facts, h History) Assessment {
 	}
 	j.judgeUnread()
 	j.judgeSplit()
+	j.judgePaths()
 	j.judgeConntrack()
 	slices.SortFunc(j.chains, func(a, b flannel.ChainDiff) int { return a.ID.Compare(b.ID) })
 	slices.SortStableFunc(j.findings, func(a, b Finding) int {
 		return cmp.Or(a.Severity.Rank()-b.Severity.Rank(), causality(a.ID)-causality(b.ID))
 	})
 	return Assessment{
-		Flannel: j.flannel, Chains: j.chains, Findings: j.findings, Due: j.duties, Leftover: j.leftovers,
+		Flannel: j.flannel, Chains: j.chains, Findings: j.findings, Due: j.duties, Leftover: j.leftovers, Paths: j.paths,
 		Masquerade: j.masqueradeDue(),
 	}
 }
@@ -61,6 +63,7 @@ type judgement struct {
 
 	duties    []flannel.Wanted
 	leftovers []Leftover
+	paths     []Path
 }
 
 // causes lists finding ids, causes above effects.
@@ -68,6 +71,7 @@ var causes = []string{
 	"config-damaged", "config-key-ignored", "flannel-crash-looping", "table-unreadable", "subnet-mismatch", "backend-split",
 	"table-missing", "chain-missing", "chain-empty", "hook-missing", "base-differs", "rule-missing", "rule-order", "rule-extra",
 	"rule-duplicate", "rule-variant", "old-generation-rules", "leftover-table", "leftover-chain",
+	"damaged-rule", "path-shadowed", "policy-shadowed", "foreign-drop", "foreign-snat", "pod-snat", "forward-dropped", "path-differs",
 	"conntrack-full", "conntrack-evicting", "snat-port-race", "flows-bare", "flows-translated", "stale-udp-flow", "arriving-snat",
 	"conntrack-clash",
 }

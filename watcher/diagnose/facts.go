@@ -20,6 +20,8 @@ type Facts struct {
 
 	Conntrack flannel.Reading[conntrack.Health] // counters of connection tracking
 	Flows     flannel.Reading[conntrack.Survey] // what its entries say of pods; Unread unless somebody asked
+
+	Paths flannel.Reading[Paths]
 }
 
 // ProcessKind tells what a process is to Flannel.
