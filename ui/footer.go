@@ -14,6 +14,8 @@ func (s *screen) here() place {
 		return inLook
 	case s.page == pageHistory:
 		return inHistory
+	case s.page == pageFlows:
+		return inFlows
 	case s.page == pageIncidents || s.page == pageFindings:
 		return inLists
 	case s.page == pageIncident:
@@ -24,6 +26,8 @@ func (s *screen) here() place {
 		return inRules
 	case s.focus == panelTimeline:
 		return inTimeline
+	case s.focus == panelTable:
+		return inTable
 	}
 	return inChains
 }
@@ -40,7 +44,7 @@ func (s *screen) footer() string {
 		return s.promptLine()
 	case s.typing:
 		hint := "  enter keep  esc clear"
-		l.put(roleKey, "/").put(roleStrong, tail(clean(s.filter), s.width-l.w-width(hint)-2)).put(roleKey, "▌")
+		l.put(roleKey, "/").put(roleStrong, tail(clean(*s.filtered()), s.width-l.w-width(hint)-2)).put(roleKey, "▌")
 		return l.to(s.width-width(hint)-1).put(roleDim, hint).full()
 	case s.flash != "" && s.height < roomy:
 		return l.put(roleStrong, cut(s.flash, s.width-2)).full()
@@ -55,7 +59,9 @@ func (s *screen) footer() string {
 		if !last && l.w+columns(o)+2+columns(quit) > s.width-1 {
 			continue
 		}
-		l.pieces(o...).gap(2)
+		if l.pieces(o...); !last {
+			l.gap(2)
+		}
 	}
 	return l.full()
 }

@@ -37,7 +37,8 @@ type Watcher struct {
 	looker      *looker
 	// wakeLegacy is set by the goroutine that watches the legacy tables; others only wake it.
 	wakeLegacy atomic.Pointer[legacy.Events]
-	gone       bool   // the namespace was reported as gone
+	gone       bool // the namespace was reported as gone
+	tries      tries
 	unprobed   bool   // trying connections was reported as failing
 	deaf       bool   // listening for commits was reported as failing
 	heard      uint32 // generation of the last commit that was announced, 0 before the first
@@ -55,7 +56,8 @@ func Open(o Options) (*Watcher, error) {
 	if w.host, err = openHost(ns, o); err != nil {
 		return nil, errors.Join(err, ns.close())
 	}
-	w.connections = newConnections(ns, w.host)
+	w.connections = newConnections(ns, w.host.files)
+	w.host.told = func(a *about) { w.connections.about.Store(a) }
 	w.looker = newLooker()
 	return w, nil
 }
@@ -135,6 +137,7 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 	listeners.Go(func() { w.watchLegacy(ctx, tables) })
 	probes := make(chan probed, 64)
 	if w.probe != nil {
+		defer func() { w.untold(w.clock.now(), *w.probe, sink) }()
 		listeners.Go(func() { w.keepProbing(ctx, *w.probe, probes) })
 	}
 	listeners.Go(func() { w.looker.run(ctx, w, looks) })
@@ -142,12 +145,12 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 	if w.state != "" {
 		listeners.Go(func() { w.followActions(ctx, w.state, actions) })
 	}
+	listeners.Go(func() { w.connections.follow(ctx, w.clock.now, looks) })
 
 	sink = w.holding(sink)
 	w.nft.shows = func(generation uint32) bool { return w.catchUp(generation, commits, sink) }
 	defer func() { w.nft.shows = nil }()
 	w.host.read(w.clock.now(), sink)
-	defer w.connections.deafen()
 	nextNft, nextHost, nextTable := time.Now(), time.Now(), time.Now()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -166,8 +169,7 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 			w.connections.readTable(w.clock.now, sink)
 			nextTable = next(nextTable, now, max(tableInterval, w.Interval()))
 		}
-		w.connections.tick(w.clock.now, sink)
-		timer.Reset(time.Until(earliest(nextNft, nextHost, nextTable, w.connections.due(nextTable))))
+		timer.Reset(time.Until(earliest(nextNft, nextHost, nextTable)))
 		select {
 		case <-ctx.Done():
 			return nil
@@ -182,8 +184,6 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 			w.probed(p, *w.probe, sink)
 		case a := <-actions:
 			w.acted(a, sink)
-		case b := <-w.connections.births:
-			w.connections.ages.Born(&b.flow, b.at)
 		case <-w.kick:
 			nextNft = time.Now()
 		case <-timer.C:

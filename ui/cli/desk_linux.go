@@ -14,7 +14,6 @@ import (
 	"flanwatch/ui"
 	"flanwatch/watcher"
 	"flanwatch/watcher/diagnose"
-	"flanwatch/watcher/incident"
 )
 
 // desk makes the plans that a screen wishes for, from what is being watched, and carries out those that are confirmed. It
@@ -207,34 +206,15 @@ func (d *desk) maker(w ui.Wish) (apply.Maker, remediate.Offer, error) {
 // facts is what is being watched, as of now.
 func (d *desk) facts() remediate.Facts {
 	f := remediate.Facts{Incompatible: d.incompatible, Place: d.place}
-	f.Facts, f.History, f.Flapping = d.live.facts(d.now())
+	f.Facts, f.History = d.live.facts(d.now())
 	return f
 }
 
-// facts gives what a plan is made from, and the chains that are damaged again and again.
-func (l *live) facts(now flannel.Time) (f diagnose.Facts, h diagnose.History, flapping map[flannel.ChainID]string) {
+// facts gives what a plan is made from.
+func (l *live) facts(now flannel.Time) (diagnose.Facts, diagnose.History) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f, h = l.state.Facts(now)
-	return f, h, flappingChains(l.state.View(now), now)
-}
-
-// flappingChains are those of which an incident tells that they are damaged again and again.
-func flappingChains(v *incident.View, now flannel.Time) map[flannel.ChainID]string {
-	out := map[flannel.ChainID]string{}
-	for i := range v.Incidents {
-		n := &v.Incidents[i]
-		if n.Kind != incident.KindFlapping || !n.Open && now.Sub(n.End) > time.Minute {
-			continue
-		}
-		for _, id := range n.Objects() {
-			out[id] = fmt.Sprintf("%d times since %s", len(n.Spells), n.Start.Wall.UTC().Format("15:04:05 UTC"))
-			if who := program(n.By); who != "" {
-				out[id] += ", by " + who
-			}
-		}
-	}
-	return out
+	return l.state.Facts(now)
 }
 
 // again reads the rules and processes anew on top of what is known. What tells the networks is kept: once rules are gone,

@@ -140,6 +140,9 @@ func (r *remedy) run(ctx context.Context, choose func(*apply.Store) (apply.Maker
 	return w.Within(func() error {
 		tools := apply.FindTools(ctx, r.root)
 		sight := &sight{watcher: w, state: incident.NewState(), incompatible: tools.Incompatible(ctx)}
+		if !r.unkept {
+			sight.memory = r.remembered()
+		}
 		facts, err := sight.facts()
 		if err != nil {
 			return exit(ExitUnreadable, err)
@@ -216,6 +219,9 @@ func (r *remedy) carryOut(ctx context.Context, a *apply.Applier, p remediate.Pla
 			return exit(ExitUnreadable, fmt.Errorf("write receipt: %w", err))
 		}
 	}
+	for _, n := range receipt.Notes {
+		r.say("note: %s", flannel.Printable(n))
+	}
 	r.say("verified; undo: flanwatch undo %s", receipt.ID)
 	return r.again(ctx, a, receipt, maker)
 }
@@ -290,6 +296,7 @@ func periodOf(f remediate.Facts) time.Duration {
 type sight struct {
 	watcher      *watcher.Watcher
 	state        *incident.State
+	memory       *incident.State // what the journal tells of the last hours, nil if nobody looked
 	incompatible map[flannel.TableID]string
 	keepsNode    bool // what is known of the node's configuration is not read anew
 }
@@ -314,9 +321,14 @@ func (s *sight) rules(f remediate.Facts, legacy bool) (remediate.Facts, error) {
 
 func (s *sight) now() (remediate.Facts, error) {
 	f := remediate.Facts{Incompatible: s.incompatible}
-	f.Facts, f.History = s.state.Facts(s.watcher.Now())
+	now := s.watcher.Now()
+	f.Facts, f.History = s.state.Facts(now)
+	if s.memory != nil { // of what went before, one command has seen nothing itself
+		_, before := s.memory.Facts(now)
+		f.History.Flapping = before.Flapping
+	}
 	place, err := here()
-	f.Place, f.Flapping = place, flappingChains(s.state.View(f.At), f.At)
+	f.Place = place
 	return f, err
 }
 

@@ -58,6 +58,7 @@ type RuleView struct {
 	flannel.RuleDiff
 	Counted bool
 	Counter flannel.Counter // as the kernel has it now
+	Total   flannel.Counter // of rules of this text, accumulated while watching: never falls while the rule is there
 	Rate    Rate
 }
 
