@@ -12,10 +12,10 @@ func (s *screen) here() place {
 		return inDialog
 	case s.onLook():
 		return inLook
-	case s.page == pageFlows:
-		return inFlows
 	case s.page == pageHistory:
 		return inHistory
+	case s.page == pageFlows:
+		return inFlows
 	case s.page == pageIncidents || s.page == pageFindings:
 		return inLists
 	case s.page == pageIncident:
@@ -59,7 +59,9 @@ func (s *screen) footer() string {
 		if !last && l.w+columns(o)+2+columns(quit) > s.width-1 {
 			continue
 		}
-		l.pieces(o...).gap(2)
+		if l.pieces(o...); !last {
+			l.gap(2)
+		}
 	}
 	return l.full()
 }

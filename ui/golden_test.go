@@ -34,11 +34,11 @@ func still(t testing.TB, view *incident.View, o Options) *model {
 	if o.Look == nil {
 		o.Look = func(bool, *flannel.ChainID) {}
 	}
-	if o.Flows == nil {
-		o.Flows = func(bool) {}
-	}
 	if o.Ask == nil {
 		o.Ask, o.Answers = func(Wish) {}, NewAnswers()
+	}
+	if o.Flows == nil {
+		o.Flows = func(bool) {}
 	}
 	if o.Status == nil {
 		o.Status = func() string { return "recording /var/lib/flanwatch/worker-3.jsonl 3.1 MB" }

@@ -46,8 +46,8 @@ const (
 	pageFinding   // one of them in full
 	pageBases     // the base chains of every backend
 	pageOpened    // one chain of them, or reached from one
-	pageFlows     // connections that are not as they should be
 	pageHistory   // plans that were carried out
+	pageFlows     // connections that are not as they should be
 )
 
 // parents are the pages that one comes back to from those that were not opened on the dashboard.
@@ -164,10 +164,10 @@ func (s *screen) body(l layout) []string {
 		return s.incidentPage(l.body)
 	case pageFindings:
 		return s.findingsPage(l.body)
-	case pageFlows:
-		return s.flowsPage(l.body)
 	case pageHistory:
 		return s.historyPage(l.body)
+	case pageFlows:
+		return s.flowsPage(l.body)
 	}
 	return s.dashboard(l)
 }
@@ -181,7 +181,7 @@ func (s *screen) document() (box, bool) {
 		return s.notice(), true
 	case s.page == pageFinding:
 		return s.findingPage(), true
-	case s.page == pageIncidents || s.page == pageIncident || s.page == pageFindings || s.page == pageFlows || s.page == pageHistory || s.onLook():
+	case s.page == pageIncidents || s.page == pageIncident || s.page == pageFindings || s.page == pageHistory || s.page == pageFlows || s.onLook():
 		return box{}, false // what was seen stays there to be read
 	case s.blind() || s.noFlannel():
 		return s.notice(), true
