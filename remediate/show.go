@@ -23,6 +23,15 @@ type Dialog struct {
 	Undo    string // command
 	Word    string // to be typed
 	Script  string // the same by hand
+	Receipt string // ID of the receipt that it gets
+	Parts   []Part // what can be left out, or taken in
+}
+
+// Part is a piece of a plan that a person ticks or not.
+type Part struct {
+	Name string // as --with takes it
+	Text string // what it does
+	On   bool
 }
 
 // DiffLine is one line of the diff.
@@ -47,6 +56,7 @@ func (p Plan) Show(state string, at time.Time) Dialog {
 		return d
 	}
 	id := ReceiptID(p, at)
+	d.Receipt = id
 	d.Backup = filepath.Join(state, "backup", id+".rules")
 	d.Undo = "flanwatch undo " + id
 	for _, b := range p.Backends() {

@@ -249,7 +249,8 @@ func (r *remedy) outcome(err error) error {
 func (r *remedy) again(ctx context.Context, a *apply.Applier, receipt remediate.Receipt, maker apply.Maker) error {
 	wait := r.lookAgain
 	if wait < 0 {
-		wait = 2 * repairPeriod(a)
+		f, _ := a.Facts() // where they cannot be read the usual period counts
+		wait = 2 * periodOf(f)
 	}
 	if wait == 0 || receipt.Kind == remediate.KindUndo {
 		return nil
@@ -276,11 +277,10 @@ func (r *remedy) again(ctx context.Context, a *apply.Applier, receipt remediate.
 	return nil
 }
 
-// repairPeriod is flanneld's, where it is known.
-func repairPeriod(a *apply.Applier) time.Duration {
+// periodOf is flanneld's repair period, where it is known.
+func periodOf(f remediate.Facts) time.Duration {
 	const usual = 5 * time.Second
-	f, err := a.Facts()
-	if d, known := f.Node.Resync.Get(); err == nil && known && d > 0 {
+	if d, known := f.Node.Resync.Get(); known && d > 0 {
 		return min(d, time.Minute)
 	}
 	return usual
@@ -292,11 +292,16 @@ type sight struct {
 	state        *incident.State
 	memory       *incident.State // what the journal tells of the last hours, nil if nobody looked
 	incompatible map[flannel.TableID]string
+	keepsNode    bool // what is known of the node's configuration is not read anew
 }
 
 // facts reads everything.
 func (s *sight) facts() (remediate.Facts, error) {
-	s.watcher.Once(s.state.Apply)
+	s.watcher.Once(func(o *incident.Observation) {
+		if o.Node == nil || !s.keepsNode {
+			s.state.Apply(o)
+		}
+	})
 	return s.now()
 }
 
@@ -316,16 +321,22 @@ func (s *sight) now() (remediate.Facts, error) {
 		_, before := s.memory.Facts(now)
 		f.History.Flapping = before.Flapping
 	}
+	place, err := here()
+	f.Place = place
+	return f, err
+}
+
+// here is the boot and the network namespace of this thread.
+func here() (remediate.Place, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return f, fmt.Errorf("read boot id: %w", err)
+		return remediate.Place{}, fmt.Errorf("read boot id: %w", err)
 	}
 	var st unix.Stat_t
 	if err := unix.Stat("/proc/thread-self/ns/net", &st); err != nil {
-		return f, fmt.Errorf("find network namespace: %w", err)
+		return remediate.Place{}, fmt.Errorf("find network namespace: %w", err)
 	}
-	f.Place = remediate.Place{Boot: strings.TrimSpace(string(boot)), NetNS: st.Ino}
-	return f, nil
+	return remediate.Place{Boot: strings.TrimSpace(string(boot)), NetNS: st.Ino}, nil
 }
 
 func newHistory(o *options, std Streams) *cobra.Command {
