@@ -27,6 +27,7 @@ type Observation struct {
 	Opened *OpenedRead                          // the chain that somebody opened was read
 	Fault  *Fault                               // watching itself is in trouble, or well again
 	Probe  *Probe                               // a connection was tried from inside a pod
+	Action *Action                              // flanwatch itself did something, or refused to
 }
 
 // Probe is one attempt to connect from inside a pod's network namespace, made of a new source port. Its observation is made

@@ -49,8 +49,11 @@ type State struct {
 	bases    map[flannel.ChainID]*flannel.BaseChain
 	faults   []Fault
 	table    table
-	probe    ProbeView
-	look     look
+
+	masquerade map[flannel.Family]bool // families in which pods are meant to be masqueraded; replaced, never changed
+
+	probe ProbeView
+	look  look
 
 	incidents        []Incident
 	incidentsSeen    int
@@ -110,6 +113,8 @@ func (s *State) Apply(o *Observation) {
 		s.applyFault(*o.Fault, o.Time)
 	case o.Probe != nil:
 		s.applyProbe(o.Probe, o.Time)
+	case o.Action != nil:
+		s.applyAction(o.Action, o.Time)
 	}
 	if s.unsettled() && o.Time.Sub(s.judged) >= reviewEvery {
 		s.judge(o.Time)
@@ -225,6 +230,7 @@ func (s *State) judge(at flannel.Time) {
 		}
 	}
 	s.followSpells(at)
+	s.rememberMasquerade()
 	now := make(map[finding]flannel.Time, len(s.verdict.Findings))
 	for i := range s.verdict.Findings {
 		f := &s.verdict.Findings[i]
@@ -243,7 +249,7 @@ func (s *State) judge(at flannel.Time) {
 
 func (s *State) history(at flannel.Time) diagnose.History {
 	h := diagnose.History{Since: make(map[flannel.ChainID]flannel.Time, len(s.chains)), Stopped: s.stopped, Flannel: s.before}
-	h.Resync = s.repairPeriod()
+	h.Resync, h.Flapping = s.repairPeriod(), s.flapping(at)
 	h.FlannelStarts = slices.DeleteFunc(slices.Clone(s.starts), func(t flannel.Time) bool {
 		return at.Sub(t) > startsWindow
 	})

@@ -167,6 +167,10 @@ func (w *world) random() {
 		links := flannel.Know([]diagnose.Link{{Name: "flannel.1", Type: "vxlan", Up: w.rng.IntN(2) == 0}, {Name: w.word()}}, "", w.now)
 		w.tell(incident.Observation{Links: &links})
 	case 18:
+		if w.rng.IntN(2) == 0 {
+			w.tell(incident.Observation{Action: w.action(c.ID)})
+			return
+		}
 		w.tell(incident.Observation{Fault: &incident.Fault{Reader: []string{"nft", "namespace"}[w.rng.IntN(2)], Why: w.word()}})
 	case 19:
 		w.now.Wall = w.now.Wall.Add(-time.Hour)
@@ -222,6 +226,14 @@ func (w *world) procs() {
 	}
 	r := flannel.Know(list, "/proc", w.now)
 	w.tell(incident.Observation{Procs: &r})
+}
+
+func (w *world) action(id flannel.ChainID) *incident.Action {
+	results := []incident.ActionResult{incident.ActionVerified, incident.ActionRefused, incident.ActionStarted}
+	return &incident.Action{
+		Plan: "3f9a", Kind: "reapply", Title: w.word(), Receipt: w.word(), Result: results[w.rng.IntN(3)], Why: w.word(), User: w.word(),
+		Chains: []flannel.ChainID{id}, Who: incident.Who{PID: 7, Comm: w.word()},
+	}
 }
 
 func (w *world) node() {
