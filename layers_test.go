@@ -28,6 +28,7 @@ var allowed = map[string][]string{
 	"watcher/host":     {"flannel", "conntrack", "watcher/diagnose", "watcher/incident"},
 	"watcher/reach":    {"flannel", "flannel/path", "conntrack/nfnl", "watcher/nft", "watcher/legacy"},
 	"watcher/probe":    {},
+	"watcher/metrics":  {"flannel", "conntrack", "watcher/diagnose", "watcher/incident"},
 	"watcher": {
 		"flannel", "flannel/path", "conntrack", "conntrack/ctnl", "watcher/diagnose", "watcher/incident", "watcher/journal",
 		"watcher/nft", "watcher/legacy", "watcher/reach", "watcher/proc", "watcher/host", "watcher/probe",

@@ -10,6 +10,8 @@ func (s *screen) here() place {
 	switch {
 	case s.onLook():
 		return inLook
+	case s.page == pageFlows:
+		return inFlows
 	case s.page == pageIncidents || s.page == pageFindings:
 		return inLists
 	case s.page == pageIncident:
@@ -20,6 +22,8 @@ func (s *screen) here() place {
 		return inRules
 	case s.focus == panelTimeline:
 		return inTimeline
+	case s.focus == panelTable:
+		return inTable
 	}
 	return inChains
 }
@@ -34,7 +38,7 @@ func (s *screen) footer() string {
 	switch {
 	case s.typing:
 		hint := "  enter keep  esc clear"
-		l.put(roleKey, "/").put(roleStrong, tail(clean(s.filter), s.width-l.w-width(hint)-2)).put(roleKey, "▌")
+		l.put(roleKey, "/").put(roleStrong, tail(clean(*s.filtered()), s.width-l.w-width(hint)-2)).put(roleKey, "▌")
 		return l.to(s.width-width(hint)-1).put(roleDim, hint).full()
 	case s.flash != "" && s.height < roomy:
 		return l.put(roleStrong, cut(s.flash, s.width-2)).full()

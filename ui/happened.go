@@ -36,6 +36,9 @@ func (s *screen) happenings(i *incident.Incident) []happening {
 	if !i.Verified.IsZero() {
 		out = append(out, happening{at: i.Verified, sign: signDone, as: roleGood, text: "a read showed the rules back in place", by: "flanwatch"})
 	}
+	if h, ok := firstBare(i); ok {
+		out = append(out, h)
+	}
 	slices.SortStableFunc(out, func(a, b happening) int { return int(a.at.Sub(b.at)) })
 	return out
 }

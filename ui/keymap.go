@@ -27,6 +27,7 @@ const (
 	actPanels
 	actIncidents
 	actFindings
+	actFlows
 	actNextIncident
 	actPrevIncident
 	actStepBack
@@ -58,6 +59,8 @@ const (
 	inLook
 	inLists
 	inIncident
+	inTable
+	inFlows
 )
 
 // binding is one row of the table of keys. Everything that tells a person about keys is made from it.
@@ -73,26 +76,27 @@ type binding struct {
 // bindings is the table of keys. A key gets its row together with the part it serves.
 var bindings = []binding{
 	{actHelp, []string{"?", "f1"}, "?, F1", "help", "help", []place{everywhere}},
-	{actFilter, []string{"/"}, "/", "filter", "filter the chains; esc clears", []place{inChains}},
-	{actNextPanel, []string{"tab"}, "tab", "panel", "next panel", []place{inChains, inRules, inTimeline}},
+	{actFilter, []string{"/"}, "/", "filter", "filter the chains, or the connections; esc clears", []place{inChains, inFlows}},
+	{actNextPanel, []string{"tab"}, "tab", "panel", "next panel", []place{inChains, inRules, inTimeline, inTable}},
 	{actPrevPanel, []string{"shift+tab"}, "shift+tab", "", "previous panel", nil},
-	{actOpen, []string{"enter"}, "enter", "open", "open what is selected: a chain, a rule, an event, an incident, a finding", []place{inChains, inRules, inTimeline, inLists, inLook}},
+	{actOpen, []string{"enter"}, "enter", "open", "open what is selected: a chain, a rule, an event, an incident, a finding", []place{inChains, inRules, inTimeline, inTable, inLists, inLook}},
 	{actLook, []string{"v"}, "v", "base chains", "base chains of every backend; enter opens one, and the chain that a rule jumps to", []place{inChains, inRules}},
 	{actIncidents, []string{"i"}, "i", "incidents", "incidents, and totals by kind", []place{inChains, inRules, inTimeline}},
 	{actFindings, []string{"f"}, "f", "findings", "findings: what is wrong, why, and what helps", []place{inChains, inRules, inTimeline}},
+	{actFlows, []string{"c"}, "c", "connections", "connections that are translated wrongly, and who has the most entries", []place{inChains, inRules, inTimeline, inTable}},
 	{actStepBack, []string{"left"}, "←", "earlier", "in an incident: to what happened before", []place{inIncident}},
 	{actStepOn, []string{"right"}, "→", "later", "in an incident: to what happened next", []place{inIncident}},
 	{actNextIncident, []string{"n"}, "n", "next", "the next incident", []place{inIncident}},
 	{actPrevIncident, []string{"N"}, "N", "previous", "the previous incident", []place{inIncident}},
-	{actBack, []string{"esc"}, "esc", "back", "back; on the dashboard, clear the filter", []place{inPages, inLists, inIncident, inLook}},
+	{actBack, []string{"esc"}, "esc", "back", "back; on the dashboard, clear the filter", []place{inPages, inLists, inIncident, inLook, inFlows}},
 	{actZoomIn, []string{"["}, "[", "closer", "less time on the timeline, in more detail", []place{inTimeline, inIncident}},
 	{actZoomOut, []string{"]"}, "]", "wider", "more time on the timeline", []place{inTimeline, inIncident}},
-	{actPause, []string{"p"}, "p", "pause", "pause the picture; watching goes on", []place{inChains, inRules, inTimeline, inLook}},
-	{actSort, []string{"s"}, "s", "sort", "sort the chains by the next column", []place{inChains}},
+	{actPause, []string{"p"}, "p", "pause", "pause the picture; watching goes on", []place{inChains, inRules, inTimeline, inTable, inLook, inFlows}},
+	{actSort, []string{"s"}, "s", "sort", "sort the chains, or the connections, by the next column", []place{inChains, inFlows}},
 	{actReverse, []string{"S"}, "S", "", "reverse the order", nil},
 	{actSlower, []string{"+"}, "+", "slower", "read the counters less often, down to every 60 s", []place{inChains}},
 	{actFaster, []string{"-"}, "-", "faster", "read the counters more often, up to every 0.1 s", []place{inChains}},
-	{actCopy, []string{"y"}, "y", "copy", "copy what is selected as text", []place{inRules, inTimeline, inPages, inLists, inIncident, inLook}},
+	{actCopy, []string{"y"}, "y", "copy", "copy what is selected as text", []place{inRules, inTimeline, inPages, inLists, inIncident, inLook, inFlows}},
 	{actExport, []string{"e"}, "e", "export", "write the screen to a file", []place{everywhere}},
 	{actTheme, []string{"t"}, "t", "theme", "theme: auto, dark, light, mono", []place{inPages}},
 	{actUp, []string{"up", "k"}, "↑, k", "", "up", nil},
@@ -101,7 +105,7 @@ var bindings = []binding{
 	{actPageDown, []string{"pgdown"}, "pgdn", "", "a page down", nil},
 	{actTop, []string{"home", "g"}, "home, g", "", "to the first", nil},
 	{actBottom, []string{"end", "G"}, "end, G", "", "to the last", nil},
-	{actPanels, []string{"1", "2", "3"}, "1–3", "", "show or hide a panel", nil},
+	{actPanels, []string{"1", "2", "3", "4"}, "1–4", "", "show or hide a panel", nil},
 	{actSuspend, []string{"ctrl+z"}, "ctrl+z", "", "suspend; fg brings it back", nil},
 	{actRedraw, []string{"ctrl+l"}, "ctrl+l", "", "draw the whole screen anew", nil},
 	{actQuitKeep, []string{"Q"}, "Q", "", "quit and leave the last picture in the scrollback", nil},

@@ -28,6 +28,7 @@ type model struct {
 	arrived time.Time      // when it came
 	flashed time.Time
 
+	reading   bool // the watcher was told that somebody reads the list of connections
 	looking   bool // what the watcher was told of, see tellLook
 	lookingAt flannel.ChainID
 
@@ -44,7 +45,7 @@ func newModel(ctx context.Context, o Options) *model {
 		mode: o.Mode, detail: o.Detail, readOnly: o.ReadOnly, ascii: o.ASCII, loc: o.Location,
 		zoom: autoZoom,
 	}
-	m.looks = o.Look != nil
+	m.looks, m.listens = o.Look != nil, o.Flows != nil
 	if o.SetInterval != nil {
 		m.interval = o.Interval
 	}
@@ -92,7 +93,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		return m, m.clockTick()
 	case tea.PasteMsg:
 		if m.typing {
-			m.setFilter(m.filter + strings.Join(strings.Fields(msg.Content), " "))
+			m.setFilter(*m.filtered() + strings.Join(strings.Fields(msg.Content), " "))
 		}
 	case tea.KeyPressMsg:
 		m.dirty = true
@@ -146,6 +147,7 @@ func (m *model) receive(v *incident.View) {
 	m.event.follow(keysOf(m.newestFirst()))
 	m.incident.follow(m.numbers())
 	m.finding.follow(findingKeys(v.Findings))
+	m.flow.follow(flowKeys(m.flowRows()))
 	// A tenth of grace: views at the same pace as pictures must not miss theirs by a hair.
 	if before == nil || m.opt.Player != nil || happened(before, v) || m.arrived.Sub(m.drawn) >= rest-rest/10 {
 		m.dirty = true
@@ -158,7 +160,7 @@ func happened(a, b *incident.View) bool {
 		len(a.Faults) != len(b.Faults) || len(a.Incidents) != len(b.Incidents) || len(a.Backends) != len(b.Backends) || a.Flannel.State != b.Flannel.State {
 		return true
 	}
-	if lookChanged(a, b) {
+	if lookChanged(a, b) || a.Table.Flows.At != b.Table.Flows.At || a.Table.Health.State != b.Table.Health.State {
 		return true
 	}
 	if n := len(a.Events); n > 0 && keyOf(&a.Events[n-1]) != keyOf(&b.Events[n-1]) {

@@ -33,6 +33,7 @@ func (m *model) press(msg tea.KeyPressMsg) tea.Cmd {
 		return nil
 	}
 	defer m.tellLook()
+	defer m.tellFlows()
 	if m.navigate(act) || m.choose(act) {
 		return nil
 	}
@@ -64,6 +65,7 @@ func (m *model) press(msg tea.KeyPressMsg) tea.Cmd {
 
 // edit lets the filter take a key; it gives back false for those that keep their meaning while one types.
 func (m *model) edit(key, text string) bool {
+	filter := *m.filtered()
 	switch key {
 	case "enter":
 		m.typing = false
@@ -71,22 +73,30 @@ func (m *model) edit(key, text string) bool {
 		m.typing = false
 		m.setFilter("")
 	case "backspace":
-		_, n := utf8.DecodeLastRuneInString(m.filter)
-		m.setFilter(m.filter[:len(m.filter)-n])
+		_, n := utf8.DecodeLastRuneInString(filter)
+		m.setFilter(filter[:len(filter)-n])
 	case "ctrl+u":
 		m.setFilter("")
 	case "ctrl+w":
-		m.setFilter(m.filter[:strings.LastIndexByte(strings.TrimRight(m.filter, " "), ' ')+1])
+		m.setFilter(filter[:strings.LastIndexByte(strings.TrimRight(filter, " "), ' ')+1])
 	case "ctrl+c", "ctrl+z", "ctrl+l", "up", "down", "pgup", "pgdown":
 		return false
 	default:
-		m.setFilter(m.filter + text)
+		m.setFilter(filter + text)
 	}
 	return true
 }
 
 func (m *model) setFilter(f string) {
-	m.filter, m.dirty = f, true
+	*m.filtered(), m.dirty = f, true
+}
+
+// filtered is the filter of the page.
+func (s *screen) filtered() *string {
+	if s.page == pageFlows {
+		return &s.flowFilter
+	}
+	return &s.filter
 }
 
 // navigate moves; it gives back false for other actions.
@@ -107,6 +117,8 @@ func (m *model) navigate(a action) bool {
 		m.incident.move(m.numbers(), by)
 	case m.page == pageIncident:
 		m.moveInIncident(by)
+	case m.page == pageFlows:
+		m.flow.move(flowKeys(m.flowRows()), by)
 	case m.page == pageFindings:
 		m.finding.move(findingKeys(m.view.Findings), by)
 	case m.focus == panelChains:
@@ -154,11 +166,18 @@ func (m *model) choose(a action) bool {
 	case actPrevPanel:
 		m.step(int(panels) - 1)
 	case actFilter:
-		m.typing, m.page, m.focus = true, pageDashboard, panelChains
-		m.hidden[panelChains] = false
+		m.startFilter()
 	case actSort:
+		if m.page == pageFlows {
+			m.flowOrder = (m.flowOrder + 1) % flowOrders
+			break
+		}
 		m.order = (m.order + 1) % orders
 	case actReverse:
+		if m.page == pageFlows {
+			m.flowReverse = !m.flowReverse
+			break
+		}
 		m.reverse = !m.reverse
 	case actPause:
 		m.pause()
@@ -170,6 +189,8 @@ func (m *model) choose(a action) bool {
 		m.turn(pageIncidents)
 	case actFindings:
 		m.turn(pageFindings)
+	case actFlows:
+		m.turn(pageFlows)
 	case actStepBack, actStepOn:
 		m.stepCursor(on(a == actStepOn, 2) - 1)
 	case actNextIncident, actPrevIncident:
@@ -178,6 +199,16 @@ func (m *model) choose(a action) bool {
 		return false
 	}
 	return true
+}
+
+// startFilter gives the keys to the filter of the list of connections, or else to that of the chains.
+func (m *model) startFilter() {
+	m.typing = true
+	if m.page == pageFlows {
+		return
+	}
+	m.page, m.focus = pageDashboard, panelChains
+	m.hidden[panelChains] = false
 }
 
 // turn shows a page, or leaves it if it is shown.
@@ -201,6 +232,8 @@ func (m *model) open() {
 		m.finding.move(findingKeys(m.view.Findings), 0)
 		m.turn(pageFinding)
 	case m.page != pageDashboard:
+	case m.focus == panelTable:
+		m.turn(pageFlows)
 	case m.focus == panelTimeline && len(m.view.Events) > 0:
 		m.turn(pageEvent)
 	case m.focus != panelTimeline && m.current() != nil:
@@ -211,6 +244,10 @@ func (m *model) open() {
 func (m *model) back() {
 	if m.onLook() {
 		m.backLook()
+		return
+	}
+	if m.page == pageFlows && m.flowFilter != "" {
+		m.setFilter("")
 		return
 	}
 	if m.page != pageDashboard {
@@ -263,7 +300,7 @@ func (m *model) stepIncident(by int) {
 func (m *model) step(by int) {
 	m.page = pageDashboard
 	for range panels {
-		m.focus = panel((int(m.focus) + by) % int(panels))
+		m.focus = downwards[(slices.Index(downwards[:], m.focus)+by)%int(panels)]
 		if !m.hidden[m.focus] {
 			return
 		}
@@ -345,6 +382,8 @@ func (m *model) selected() string {
 	case m.view == nil:
 	case m.onLook():
 		return m.lookCopy()
+	case m.page == pageFlows:
+		return m.flowCopy()
 	case m.page == pageIncidents || m.page == pageIncident:
 		return m.incidentReport()
 	case m.page == pageFindings:

@@ -157,8 +157,22 @@ var keyTests = map[string]func(t *testing.T, tt *terminal){
 	"3": func(t *testing.T, tt *terminal) {
 		tt.keys("3")
 		tt.hides("Timeline")
-		tt.keys("12")
+		tt.keys("124")
 		tt.shows("the last panel stays")
+	},
+	"4": func(t *testing.T, tt *terminal) {
+		tt.keys("4")
+		tt.hides("Conntrack")
+		tt.keys("4")
+		tt.shows("Conntrack")
+	},
+	"c": func(t *testing.T, tt *terminal) {
+		tt.keys("c")
+		tt.shows("reading")
+		tt.box.Put(withFlows())
+		tt.selects("bare", "10.244.3.17:40000")
+		tt.keys("c")
+		tt.shows("Timeline")
 	},
 	"i": func(t *testing.T, tt *terminal) {
 		tt.keys("i")
@@ -265,7 +279,7 @@ func TestEveryKeyDoesWhatHelpSays(t *testing.T) {
 func TestOtherLettersDoNothing(t *testing.T) {
 	m := still(t, emptied(), Options{})
 	before := m.at(100, 30)
-	for _, key := range []string{"h", "l", "x", "4", "0", "space"} {
+	for _, key := range []string{"h", "l", "x", "5", "0", "space"} {
 		if act, ok := actionOf(key); ok {
 			t.Errorf("%s is bound to %d", key, act)
 		}

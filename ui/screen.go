@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"flanwatch/conntrack"
 	"flanwatch/flannel"
 	"flanwatch/watcher/incident"
 )
@@ -26,6 +27,7 @@ const (
 	panelChains panel = iota
 	panelRules
 	panelTimeline
+	panelTable
 	panels
 )
 
@@ -43,6 +45,7 @@ const (
 	pageFinding   // one of them in full
 	pageBases     // the base chains of every backend
 	pageOpened    // one chain of them, or reached from one
+	pageFlows     // connections that are not as they should be
 )
 
 // parents are the pages that one comes back to from those that were not opened on the dashboard.
@@ -79,8 +82,14 @@ type screen struct {
 	closer   int            // how many steps its zoom is wider than the one that fits it
 	finding  selection[findingKey]
 
+	flow        selection[conntrack.Key]
+	flowFilter  string
+	flowOrder   flowOrder
+	flowReverse bool
+	listens     bool // somebody looks at connections while the list is open
+
 	filter  string
-	typing  bool // the filter has the keys
+	typing  bool // the filter of the page has the keys
 	order   order
 	reverse bool
 	looks   bool // base chains can be looked at
@@ -142,6 +151,8 @@ func (s *screen) body(l layout) []string {
 		return s.incidentPage(l.body)
 	case pageFindings:
 		return s.findingsPage(l.body)
+	case pageFlows:
+		return s.flowsPage(l.body)
 	}
 	return s.dashboard(l)
 }
@@ -155,7 +166,7 @@ func (s *screen) document() (box, bool) {
 		return s.notice(), true
 	case s.page == pageFinding:
 		return s.findingPage(), true
-	case s.page == pageIncidents || s.page == pageIncident || s.page == pageFindings || s.onLook():
+	case s.page == pageIncidents || s.page == pageIncident || s.page == pageFindings || s.page == pageFlows || s.onLook():
 		return box{}, false // what was seen stays there to be read
 	case s.blind() || s.noFlannel():
 		return s.notice(), true
@@ -170,14 +181,32 @@ func (s *screen) document() (box, bool) {
 // dashboard stacks the panels that are shown.
 func (s *screen) dashboard(l layout) []string {
 	var out []string
-	draw := [panels]func(layout) box{panelChains: s.chainsPanel, panelRules: s.rulesPanel, panelTimeline: s.timelinePanel}
-	for p := range panels {
-		if l.rows[p] > 0 {
+	draw := [panels]func(layout) box{
+		panelChains: s.chainsPanel, panelRules: s.rulesPanel, panelTable: s.tablePanel, panelTimeline: s.timelinePanel,
+	}
+	for _, p := range downwards {
+		switch {
+		case p == panelTable && l.strip:
+			out = append(out, s.tableStrip(l.first == p))
+		case p == panelRules && l.beside:
+			out = append(out, s.rulesAndTable(l)...)
+		case l.rows[p] > 0 && (p != panelTable || !l.beside):
 			out = append(out, s.frame(draw[p](l), l.rows[p], l.first == p, l.joined)...)
 		}
 	}
 	if l.joined {
 		out = append(out, s.bottom())
+	}
+	return out
+}
+
+// rulesAndTable draws the two panels side by side.
+func (s *screen) rulesAndTable(l layout) []string {
+	r := s.narrow(s.tableWidth())
+	rules := s.narrow(s.width - r.width)
+	out := rules.frame(rules.rulesPanel(l), l.rows[panelRules], true, false)
+	for n, text := range r.frame(r.tablePanel(l), l.rows[panelRules], true, false) {
+		out[n] += text
 	}
 	return out
 }

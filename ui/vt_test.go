@@ -78,6 +78,7 @@ func open(t *testing.T, w, h int, view *incident.View, change func(*Options)) *t
 			defer tt.mu.Unlock()
 			tt.looks = append(tt.looks, what)
 		},
+		Flows:   func(bool) {},
 		Exit:    func(code int) { tt.code <- code },
 		program: []tea.ProgramOption{tea.WithWindowSize(w, h)},
 		model:   func(m *model) { tt.m = m },

@@ -64,8 +64,10 @@ type Applier struct {
 	Store *Store
 	Root  string // folder below which the node's files and programs lie, "/" on the node itself
 
-	Rescue   []string      // command that runs Rescue, with the receipt and root added; nil for none
-	LockWait time.Duration // 0 for ten seconds
+	Kind     remediate.Kind // of the plan, to name one that is refused
+	Receipt  string         // ID of the receipt, where it was named before; "" for one with the time
+	Rescue   []string       // command that runs Rescue, with the receipt and root added; nil for none
+	LockWait time.Duration  // 0 for ten seconds
 	ReadOnly bool
 	Tools    *Tools               // nil: look for them
 	Progress func(step string)    // told of each step as it begins; may be nil
@@ -112,11 +114,17 @@ func (a *Applier) Apply(ctx context.Context, id string, make Maker) (remediate.R
 	}
 	p, err := plan(facts, id, make)
 	if err != nil {
+		a.refused(id, p, err)
 		return remediate.Receipt{}, err
 	}
 	r := &run{Applier: a, id: id, make: make, facts: facts, plan: p, receipt: remediate.NewReceipt(p, a.now(), facts.Place)}
+	r.receipt.By = Myself()
+	if a.Receipt != "" {
+		r.receipt.ID = a.Receipt
+	}
 	defer r.close()
 	if err := r.prepare(ctx); err != nil {
+		a.refused(id, p, err)
 		return remediate.Receipt{}, err
 	}
 	a.step("apply")
@@ -210,7 +218,7 @@ func (r *run) backup(ctx context.Context) error {
 	if err := r.Store.writeBackup(r.receipt.ID, text); err != nil {
 		return err
 	}
-	return r.Store.Put(r.receipt)
+	return r.Store.Begin(r.receipt)
 }
 
 // carryOut changes the rules: legacy tables first, one transaction each, then everything in nf_tables at once, so that the
@@ -235,7 +243,7 @@ func (r *run) failed(cause error) error {
 	returned := true
 	problems := []string{cause.Error()}
 	if r.begun {
-		if err := revertLegacy(r.Tools, r.receipt); err != nil {
+		if err := r.revert(); err != nil {
 			returned = false
 			problems = append(problems, "return to the state before: "+err.Error())
 		}
@@ -254,6 +262,21 @@ func (r *run) failed(cause error) error {
 		return cause
 	}
 	return &UnverifiedError{Receipt: r.receipt.ID, Problems: problems, Returned: returned}
+}
+
+// revert takes back what was done to legacy tables, and looks whether they are as they were.
+func (r *run) revert() error {
+	if err := revertLegacy(r.Tools, r.receipt); err != nil {
+		return err
+	}
+	fresh, err := r.Rules(r.facts, true)
+	if err != nil {
+		return fmt.Errorf("read rules: %w", err)
+	}
+	if problems := asBefore(r.receipt, fresh); len(problems) > 0 {
+		return errors.New(strings.Join(problems, "; "))
+	}
+	return nil
 }
 
 func (r *run) close() {

@@ -23,7 +23,7 @@ import (
 // and 200.
 var (
 	arrangements = flag.Int("arrangements", 8, "rulesets that are purged and brought back")
-	kills        = flag.Int("kills", 20, "deaths on the way")
+	kills        = flag.Int("kills", 12, "deaths on the way")
 	rounds       = flag.Int("rounds", 10, "repairs beside flanneld's own")
 )
 

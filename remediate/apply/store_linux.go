@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,13 +32,31 @@ func (s *Store) writeBackup(id, text string) error {
 	return s.write("backup", id+".rules", []byte(text))
 }
 
-// Put writes a receipt, in place of an earlier state of the same one.
+// Begin writes a receipt for the first time, and once more in its own place: a disk that has no room for both, which is what
+// the last words will take, is found out before anything is changed.
+func (s *Store) Begin(r remediate.Receipt) error {
+	if err := s.Put(r); err != nil {
+		return err
+	}
+	const lastWords = 8 << 10
+	data, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("write receipt: %w", err)
+	}
+	return s.write("receipts", r.ID+".json", append(data, bytes.Repeat([]byte(" "), lastWords)...))
+}
+
+// Put writes a receipt, in place of an earlier state of the same one, and notes how far the plan came.
 func (s *Store) Put(r remediate.Receipt) error {
 	data, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("write receipt: %w", err)
 	}
-	return s.write("receipts", r.ID+".json", data)
+	if err := s.write("receipts", r.ID+".json", data); err != nil {
+		return err
+	}
+	_ = s.Note(r.Action()) // the receipt is what counts; a full disk must not make a change look undone
+	return nil
 }
 
 // write puts a whole file in its place, on disk.

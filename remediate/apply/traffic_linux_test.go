@@ -2,11 +2,9 @@ package apply
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
-	"net"
+	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,7 +12,6 @@ import (
 
 	"flanwatch/flannel"
 	"flanwatch/flannel/wire"
-	"flanwatch/watcher/lab/labtest"
 )
 
 // resync is what flanneld does every period, with the programs and in the order that it uses: look for each rule, and where
@@ -81,6 +78,35 @@ func TestReapplyBesideFlanneldsOwnResync(t *testing.T) {
 	t.Logf("%d rounds: %d applied, %d times flanneld was faster on the way, %d times the second look found something", *rounds, applied, stale, second)
 }
 
+func TestAProgramThatDoesNotKeepTheLockLosesNoRuleToUs(t *testing.T) {
+	n := newNode(t)
+	n.healthy(flannel.IptablesLegacy)
+	n.Must("iptables-legacy -A FORWARD -s 192.0.2.1/32 -j ACCEPT")
+	n.Must("iptables-legacy -t nat -I POSTROUTING -s 192.0.2.2/32 -j RETURN")
+	heedless := func(args ...string) {
+		cmd := exec.Command("iptables-legacy", args...)
+		cmd.Env = append(os.Environ(), "XTABLES_LOCKFILE=/run/another.lock")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	}
+	n.applier.before = func(m commitMoment) { // we have read, and the restore program has not
+		if m.step == "transaction" && m.try == 0 {
+			heedless("-I", "FORWARD", "-s", "192.0.2.3/32", "-j", "ACCEPT")
+			heedless("-t", "nat", "-I", "POSTROUTING", "-s", "192.0.2.4/32", "-j", "RETURN")
+		}
+	}
+	r := n.must(purge)
+	if got := n.save(true); strings.Contains(got, "FLANNEL") || strings.Count(got, "192.0.2.") != 4 {
+		t.Errorf("then\n%s", got)
+	}
+	n.applier.before = nil
+	n.must(undoOf(r))
+	if got := n.save(true); strings.Count(got, "-A FLANNEL-POSTRTG") != 12 || strings.Count(got, "192.0.2.") != 4 {
+		t.Errorf("after undo\n%s", got)
+	}
+}
+
 func TestOthersWhoCommitAllTheTimeDoNotStopThePlan(t *testing.T) {
 	n := newNode(t)
 	n.healthy(flannel.IptablesNft)
@@ -119,69 +145,4 @@ func TestOthersWhoCommitAllTheTimeDoNotStopThePlan(t *testing.T) {
 	cancel()
 	<-ended
 	t.Logf("%d commits of others, %d tries", commits.Load(), most+1)
-}
-
-func TestNoConnectionIsUntranslatedDuringARepairInPlace(t *testing.T) {
-	n := newNode(t)
-	n.live = true
-	pod := labtest.New(t)
-	hold := exec.Command("sleep", "600")
-	if err := pod.Start(hold); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		hold.Process.Kill() //nolint:errcheck // it may be gone
-		hold.Wait()         //nolint:errcheck // it was killed
-	}()
-	n.Must("ip link add vpod type veth peer name eth0 netns " + strconv.Itoa(hold.Process.Pid))
-	n.Shell(`ip link set lo up; ip link add up0 type bridge; for d in up0 vpod; do ip link set $d up; done
-		ip addr add 10.244.1.1/24 dev vpod; ip addr add 192.0.2.1/24 dev up0; ip route add 198.51.100.0/24 via 192.0.2.2 dev up0
-		ip neigh add 192.0.2.2 lladdr 02:00:00:00:00:01 dev up0; echo 1 > /proc/sys/net/ipv4/ip_forward`)
-	pod.Shell(`ip addr add 10.244.1.5/24 dev eth0; ip link set eth0 up; ip route add default via 10.244.1.1`)
-	n.healthy(flannel.IptablesNft)
-	n.Feed(`table ip probe {
-	chain post {
-		type filter hook postrouting priority 300
-		oif "up0" ip saddr 10.244.0.0/16 counter
-		oif "up0" counter
-	}
-}
-`, "nft", "-f", "-")
-
-	ctx, cancel := context.WithCancel(t.Context())
-	sent := 0
-	ended := make(chan error)
-	go func() {
-		ended <- pod.Do(func() error {
-			for ; ctx.Err() == nil; sent++ { // a new socket, so a new connection
-				c, err := net.Dial("udp", fmt.Sprintf("198.51.100.%d:%d", 1+sent%250, 1000+sent%5000))
-				if err != nil {
-					return err
-				}
-				c.Write([]byte("x")) //nolint:errcheck // it leads nowhere
-				c.Close()            //nolint:errcheck // as above
-				time.Sleep(200 * time.Microsecond)
-			}
-			return nil
-		})
-	}()
-	start := time.Now()
-	for _, name := range []string{"out of order", "thirty copies", "with and without random", "jump thrice"} {
-		n.Shell(strings.ReplaceAll(broken[name], "PROG", "iptables-nft"))
-		n.must(reapply)
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
-	counts := n.Must("nft list chain ip probe post")
-	t.Logf("%d connections, %.0f a second", sent, float64(sent)/time.Since(start).Seconds())
-	for l := range strings.Lines(counts) {
-		if strings.Contains(l, "ip saddr") && !strings.Contains(l, "packets 0 ") {
-			t.Errorf("untranslated: %s", l)
-		}
-		if strings.Contains(l, `oif "up0" counter`) && strings.Contains(l, "packets 0 ") {
-			t.Errorf("nothing was sent: %s", l)
-		}
-	}
 }

@@ -97,7 +97,7 @@ Watching disturbs nothing. Without a command it watches; "flanwatch demo" shows 
 	root.SetIn(std.In)
 	root.SetOut(std.Out)
 	root.SetErr(std.Err)
-	root.AddCommand(newFlows(o, std), newUnstick(o, std), newInstallSelf(std))
+	root.AddCommand(newFlows(o, std), newUnstick(o, std), newInstallSelf(std), newFleet(o, std))
 	root.AddCommand(newRecord(o, std), newReplay(o, std), newExport(o, std))
 	o.register(root.PersistentFlags())
 	root.Flags().AddFlagSet(watch.Flags())

@@ -123,7 +123,9 @@ type receiptReport struct {
 	Why    string           `json:"why"`
 	Backup string           `json:"backup"`
 	Undoes string           `json:"undoes"`
+	By     string           `json:"by"`
 	Judged []string         `json:"judged"`
+	Notes  []string         `json:"notes"`
 }
 
 type historyReport struct {
@@ -135,7 +137,8 @@ func newHistoryReport(receipts []remediate.Receipt) historyReport {
 	h := historyReport{Schema: historySchema, Receipts: []receiptReport{}}
 	for _, r := range receipts {
 		h.Receipts = append(h.Receipts, receiptReport{
-			r.ID, r.Plan, r.Kind, r.Title, r.Time, r.Result, r.Why, r.Backup, r.Undoes, append([]string{}, r.Judged...),
+			r.ID, r.Plan, r.Kind, r.Title, r.Time, r.Result, r.Why, r.Backup, r.Undoes, r.By.User,
+			append([]string{}, r.Judged...), append([]string{}, r.Notes...),
 		})
 	}
 	return h

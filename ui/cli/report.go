@@ -28,6 +28,7 @@ type report struct {
 }
 
 type nodeReport struct {
+	Name       string           `json:"name"` // host name, "" if unknown
 	Networks   []netip.Prefix   `json:"networks"`
 	Subnets    []netip.Prefix   `json:"subnets"`
 	IPMasq     *bool            `json:"ipMasq"` // null where unknown
@@ -90,6 +91,7 @@ func newReport(v *incident.View) report {
 
 func newNodeReport(v *incident.View) nodeReport {
 	n := nodeReport{
+		Name:     v.Node.Name,
 		Networks: list(v.Node.Networks.Value), Subnets: list(v.Node.Subnets.Value),
 		Source: v.Node.Networks.Source, Others: []flannel.Source{},
 	}

@@ -48,6 +48,7 @@ func watch(ctx context.Context, o *options, std Streams, screen ui.Options) erro
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	l := newLive()
+	l.wantFlows = w.WantFlows
 	sink := l.observe
 	if !o.unkept {
 		if o.onScreen(std) {
@@ -74,6 +75,7 @@ func watch(ctx context.Context, o *options, std Streams, screen ui.Options) erro
 		screen.Mailbox = ui.NewMailbox()
 		screen.Interval, screen.SetInterval = w.Interval(), w.SetInterval
 		screen.Look = w.Look
+		screen.Flows = func(open bool) { l.readList(open, w.Now()) }
 		screen.Theme, screen.ASCII = ui.Theme(o.theme), o.ascii
 		go l.frames(ctx, w.Now, screen.Mailbox)
 		return runScreen(ctx, screen, std.Out)
