@@ -144,12 +144,12 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 		listeners.Go(func() { w.keepProbing(ctx, *w.probe, probes) })
 	}
 	listeners.Go(func() { w.looker.run(ctx, w, looks) })
+	ways := make(chan *incident.Observation, 2)
 	actions := make(chan acted, 16)
 	if w.state != "" {
 		listeners.Go(func() { w.followActions(ctx, w.state, actions) })
 	}
 	listeners.Go(func() { w.connections.follow(ctx, w.clock.now, looks) })
-	ways := make(chan *incident.Observation, 2)
 
 	sink = w.holding(sink)
 	w.nft.shows = func(generation uint32) bool { return w.catchUp(generation, commits, sink) }
@@ -167,6 +167,7 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 		}
 		if !now.Before(nextHost) {
 			w.host.read(w.clock.now(), sink)
+			w.paths.changed(false) // links and routes announce nothing
 			w.checkNamespace(sink)
 			nextHost = now.Add(hostInterval)
 		}
