@@ -20,12 +20,15 @@ type hostFacts struct {
 	asker *proc.Asker
 	links *proc.LinkReader
 	node  *host.Reader
-	held  map[flannel.Backend]*flannel.Ruleset // the last rules of each backend that told networks
+
+	around *around
+	held   map[flannel.Backend]*flannel.Ruleset // the last rules of each backend that told networks
 
 	last struct {
 		node  flannel.Node
 		procs flannel.Reading[[]diagnose.Process]
 		links flannel.Reading[[]diagnose.Link]
+		near  []diagnose.Process
 	}
 }
 
@@ -54,7 +57,10 @@ func openHost(ns *namespace, o Options) (h *hostFacts, err error) {
 	}
 	h.scan.Recognize(h.links)
 	where := host.Options{Files: h.files, State: o.State, Networks: o.Networks, Subnets: o.Subnets}
-	h.node, err = within(ns, func() (*host.Reader, error) { return host.Open(where) })
+	if h.node, err = within(ns, func() (*host.Reader, error) { return host.Open(where) }); err != nil {
+		return h, err
+	}
+	h.around, err = openAround(ns, h.files)
 	return h, err
 }
 
@@ -87,6 +93,8 @@ func (h *hostFacts) read(now flannel.Time, sink Sink) {
 		h.last.node = node
 		sink(&incident.Observation{Time: now, Node: &node})
 	}
+	h.last.near = found.Near
+	h.around.read(found.Near, now, sink)
 }
 
 // changed tells whether a reading says something new, and remembers it. The time of reading is not news.
@@ -99,6 +107,9 @@ func changed[T any](last *flannel.Reading[T], r flannel.Reading[T]) bool {
 
 func (h *hostFacts) close() error {
 	var errs []error
+	if h.around != nil {
+		errs = append(errs, h.around.close()...)
+	}
 	if h.files != nil {
 		errs = append(errs, h.files.Close())
 	}

@@ -138,7 +138,7 @@ func lookWith(ctx context.Context, w *watcher.Watcher, o *options, flows bool) (
 		state.Apply(o)
 		return state.View(w.Now()), nil
 	}
-	if mayHeal(view) {
+	if mayHeal(view) || w.Locked() {
 		select {
 		case <-time.After(secondLook):
 		case <-ctx.Done():
@@ -147,6 +147,8 @@ func lookWith(ctx context.Context, w *watcher.Watcher, o *options, flows bool) (
 		w.Once(state.Apply)
 		view = state.View(w.Now())
 	}
+	w.Hunt(state.Apply)
+	view = state.View(w.Now())
 	if flows {
 		w.Survey(view.Table.Masquerade, state.Apply)
 		view = state.View(w.Now())

@@ -98,6 +98,12 @@ func (s *State) Apply(o *Observation) {
 		s.applyProcs(o.Procs, o.Time)
 	case o.Links != nil:
 		s.applyLinks(o.Links, o.Time)
+	case o.Around != nil:
+		s.applyAround(o.Around, o.Time)
+	case o.Remains != nil:
+		s.facts.Remains = *o.Remains
+		s.facts.Remains.Value = o.Remains.Value.Clone()
+		s.judge(o.Time)
 	case o.Table != nil:
 		s.applyTable(*o.Table, o.Time)
 	case o.Flows != nil:
@@ -121,6 +127,9 @@ func (s *State) unsettled() bool {
 	switch s.verdict.Flannel.State {
 	case diagnose.FlannelStarting, diagnose.FlannelCrashing:
 		return true
+	}
+	if s.facts.Around.Lock.State == flannel.Known {
+		return true // a lock that is held for long
 	}
 	return !s.stopped.IsZero() || slices.ContainsFunc(s.verdict.Findings, func(f diagnose.Finding) bool {
 		return f.ID == "chain-empty"

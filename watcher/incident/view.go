@@ -90,6 +90,7 @@ const (
 	EventReadFail  EventKind = "reader-failed"
 	EventReadBack  EventKind = "reader-back"
 	EventUncertain EventKind = "changes-lost"
+	EventSetting   EventKind = "setting-changed"
 )
 
 // Event is something derived from observations that a person wants to see.
