@@ -12,7 +12,6 @@ type Facts struct {
 	diagnose.Facts
 	History diagnose.History
 
-	Flapping     map[flannel.ChainID]string // chains that are emptied again and again: how often, by whom
 	Incompatible map[flannel.TableID]string // tables that iptables-nft refuses to work on: its own words
 	Place        Place
 }

@@ -212,10 +212,10 @@ func (f Facts) ownedByOther() []Guard {
 func (f Facts) steady(p Plan) []Guard {
 	var out []Guard
 	for _, e := range p.Edits {
-		if why, is := f.Flapping[e.Chain]; is {
+		if flap, is := f.History.Flapping[e.Chain]; is {
 			out = append(out, Guard{
-				Name: GuardFlapping, Judge: true, Change: "find out who empties it, and stop that",
-				Why: fmt.Sprintf("%s is emptied again and again (%s): a repair would not last.", e.Chain.Short(), flannel.Printable(why)),
+				Name: GuardFlapping, Judge: true, Change: "find out who does it, and stop that",
+				Why: fmt.Sprintf("%s is damaged again and again (%s): a change would not last.", e.Chain.Short(), told(flap)),
 			})
 		}
 	}
@@ -230,6 +230,14 @@ func (f Facts) steady(p Plan) []Guard {
 		}
 	}
 	return out
+}
+
+func told(f diagnose.Flap) string {
+	by := "nothing tells by whom"
+	if f.By != "" {
+		by = "last by " + flannel.Printable(f.By)
+	}
+	return fmt.Sprintf("%d times in %v, %s", f.Times, f.In, by)
 }
 
 func orElse(s, other string) string {

@@ -211,7 +211,7 @@ func TestEveryGuardRefusesWithItsSentence(t *testing.T) {
 		}, true},
 		{"reapply of a chain that flaps", GuardFlapping, Reapply, func(b *bench) {
 			b.live().edit(masq4, func(c *flannel.Chain) { c.Entries = nil })
-			b.Flapping = map[flannel.ChainID]string{masq4: "5 times by iptables"}
+			b.History.Flapping = map[flannel.ChainID]diagnose.Flap{masq4: {Times: 5, In: 5 * time.Minute, By: "iptables"}}
 		}, true},
 		{"reapply in two backends", GuardBackend, Reapply, func(b *bench) { b.live().healthy(flannel.IptablesLegacy, flannel.GenV0210) }, true},
 		{"reapply with and without random ports, flags unknown", GuardFlags, Reapply, func(b *bench) {

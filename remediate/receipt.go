@@ -31,6 +31,7 @@ type Receipt struct {
 	Place  Place       `json:"place"`
 	Result Result      `json:"result"`
 	Why    string      `json:"why,omitempty"`
+	By     Actor       `json:"by"`
 	Judged []string    `json:"judged,omitempty"` // guards that a person overrode
 	Backup string      `json:"backup"`
 	Undoes string      `json:"undoes,omitempty"`

@@ -45,8 +45,8 @@ func (p Plan) RestoreText(t flannel.TableID) string {
 	return b.String()
 }
 
-// Script gives shell commands that do the same by hand, without flanwatch and without its checks. Rules are named by their
-// words, since numbers and handles change.
+// Script gives shell commands that do the same by hand, without flanwatch and without its checks. Rules that go are named by
+// their words: a number or handle that has changed meanwhile would hit a rule of somebody else.
 func (p Plan) Script() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "#!/bin/sh\n# %s\n# flanwatch plan %s, by hand. Save first: iptables-save, ip6tables-save, nft list ruleset.\nset -e\n",
@@ -77,6 +77,9 @@ func (p Plan) handText(t flannel.TableID) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "*%s\n", t.Name)
 	edits := p.Of(t)
+	for i := range edits {
+		edits[i].Lines = byWords(edits[i].Lines)
+	}
 	for _, e := range edits {
 		if !e.Shared && (e.Create || e.Count(Keep) == 0) {
 			fmt.Fprintf(&b, ":%s - [0:0]\n", e.Chain.Name)
@@ -103,6 +106,26 @@ func (p Plan) handText(t flannel.TableID) string {
 	return b.String()
 }
 
+// byWords makes lines that can be carried out by words alone. Words hit the first of several copies of a rule, whichever of
+// them is to go: where one stays, all of them go, and that one comes again in its place.
+func byWords(lines []Line) []Line {
+	gone := map[string]bool{}
+	for _, l := range lines {
+		if l.Mark == Remove {
+			gone[l.Rule.String()] = true
+		}
+	}
+	var out []Line
+	for _, l := range lines {
+		if l.Mark != Keep || !gone[l.Rule.String()] {
+			out = append(out, l)
+			continue
+		}
+		out = append(out, Line{Mark: Remove, At: l.At, Rule: l.Rule}, Line{Mark: Add, Rule: l.Rule})
+	}
+	return out
+}
+
 // addCommand appends where only new rules follow, and inserts by number elsewhere.
 func (e Edit) addCommand(i int) string {
 	if !slices.ContainsFunc(e.Lines[i:], func(l Line) bool { return l.Mark == Keep }) {
@@ -126,7 +149,7 @@ func (p Plan) nftText(t flannel.TableID) string {
 		}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "add table %s\n", name)
+	fmt.Fprintf(&b, "add table %s%s\n", name, p.tableComment(t))
 	for _, e := range p.Of(t) {
 		if e.Delete {
 			fmt.Fprintf(&b, "flush chain %s %s\ndelete chain %s %s\n", name, e.Chain.Name, name, e.Chain.Name)
@@ -135,8 +158,8 @@ func (p Plan) nftText(t flannel.TableID) string {
 			continue
 		}
 		if e.Create && e.Base != nil {
-			fmt.Fprintf(&b, "add chain %s %s { type %s hook %s priority %d; policy %s; }\n",
-				name, e.Chain.Name, e.Base.Type, e.Base.Hook, e.Base.Priority, e.Base.Policy)
+			fmt.Fprintf(&b, "add chain %s %s { type %s hook %s priority %d; policy %s; %s}\n",
+				name, e.Chain.Name, e.Base.Type, e.Base.Hook, e.Base.Priority, e.Base.Policy, comment(e.Userdata))
 		}
 		if !e.Create {
 			fmt.Fprintf(&b, "flush chain %s %s\n", name, e.Chain.Name)
@@ -146,4 +169,28 @@ func (p Plan) nftText(t flannel.TableID) string {
 		}
 	}
 	return b.String()
+}
+
+func (p Plan) tableComment(t flannel.TableID) string {
+	i := slices.IndexFunc(p.Tables, func(te TableEdit) bool { return te.Table == t && te.Create })
+	if i < 0 {
+		return ""
+	}
+	if c := comment(p.Tables[i].Userdata); c != "" {
+		return " { " + c + "}"
+	}
+	return ""
+}
+
+// comment finds the comment in the user data of a table or chain, which nft writes as type 0, length and text with a NUL at
+// its end.
+func comment(userdata []byte) string {
+	for len(userdata) >= 2 && len(userdata) >= 2+int(userdata[1]) {
+		kind, text := userdata[0], strings.TrimRight(string(userdata[2:2+int(userdata[1])]), "\x00")
+		if kind == 0 && text == flannel.Printable(text) && !strings.ContainsAny(text, "\"\\") {
+			return fmt.Sprintf("comment \"%s\"; ", text)
+		}
+		userdata = userdata[2+int(userdata[1]):]
+	}
+	return ""
 }

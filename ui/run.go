@@ -29,6 +29,9 @@ type Options struct {
 	// Look is told what somebody looks at beside Flannel's chains: base chains, and one chain if that is not nil. It must not
 	// wait. Without it they cannot be looked at.
 	Look func(open bool, chain *flannel.ChainID)
+	// Flows is told whether somebody reads the list of connections. It must not wait. Without it they cannot be looked at, and
+	// what was seen of them is shown.
+	Flows func(open bool)
 	// Status gives one line about what is being recorded and where. It is called for each picture and must not wait.
 	Status   func() string
 	ReadOnly bool

@@ -88,7 +88,7 @@ func TestABareConnectionIsListedWithItsBirthInTheGapAndNobodyListensUnasked(t *t
 	if subscribed(n) {
 		t.Error("somebody listens unasked")
 	}
-	w.WantFlows(map[flannel.Family]bool{flannel.IPv4: true})
+	w.WantFlows(&incident.FlowsWanted{Listen: true, Often: true, Masquerade: map[flannel.Family]bool{flannel.IPv4: true}})
 	r.find(t, "a first look", func(o incident.Observation) bool { return o.Flows != nil })
 	if !subscribed(n) {
 		t.Error("nobody listens")

@@ -20,9 +20,10 @@ type hostFacts struct {
 	asker *proc.Asker
 	links *proc.LinkReader
 	node  *host.Reader
+	held  map[flannel.Backend]*flannel.Ruleset // the last rules of each backend that told networks
+	told  func(*about)                         // told of what others judge by, whenever that is new
 
 	around *around
-	held   map[flannel.Backend]*flannel.Ruleset // the last rules of each backend that told networks
 
 	last struct {
 		node  flannel.Node
@@ -80,7 +81,8 @@ func (h *hostFacts) hold(rules *flannel.Ruleset) {
 func (h *hostFacts) read(now flannel.Time, sink Sink) {
 	found := h.scan.Scan(now)
 	procs := h.node.Running(found.Flannel)
-	if changed(&h.last.procs, procs) {
+	news := changed(&h.last.procs, procs)
+	if news {
 		sink(&incident.Observation{Time: now, Procs: &procs})
 	}
 	links := h.links.Read(now)
@@ -90,8 +92,11 @@ func (h *hostFacts) read(now flannel.Time, sink Sink) {
 	rules := []*flannel.Ruleset{h.held[flannel.IptablesNft], h.held[flannel.IptablesLegacy], h.held[flannel.Nftables]}
 	node := h.node.Node(procs, found.Near, rules, now)
 	if !host.Same(h.last.node, node) {
-		h.last.node = node
+		h.last.node, news = node, true
 		sink(&incident.Observation{Time: now, Node: &node})
+	}
+	if news {
+		h.told(&about{h.last.node, h.last.procs.Value})
 	}
 	h.last.near = found.Near
 	h.around.read(found.Near, now, sink)

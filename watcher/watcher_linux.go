@@ -31,13 +31,15 @@ type Watcher struct {
 	host     *hostFacts
 	events   *nft.Events // set by the goroutine that listens; nobody else touches it before that has ended
 	root     string
+	state    string
 	probe    *ProbeOptions
 
 	connections *connections
 	looker      *looker
 	// wakeLegacy is set by the goroutine that watches the legacy tables; others only wake it.
 	wakeLegacy atomic.Pointer[legacy.Events]
-	gone       bool   // the namespace was reported as gone
+	gone       bool // the namespace was reported as gone
+	tries      tries
 	unprobed   bool   // trying connections was reported as failing
 	deaf       bool   // listening for commits was reported as failing
 	heard      uint32 // generation of the last commit that was announced, 0 before the first
@@ -49,13 +51,17 @@ func Open(o Options) (*Watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Watcher{clock: newClock(), ns: ns, root: o.Root, probe: o.Probe, kick: make(chan struct{}, 1), hunts: make(chan struct{}, 1)}
+	w := &Watcher{
+		clock: newClock(), ns: ns, root: o.Root, state: o.State, probe: o.Probe,
+		kick: make(chan struct{}, 1), hunts: make(chan struct{}, 1),
+	}
 	w.interval.Store(int64(o.Interval))
 	w.nft.open = func() (*nft.Reader, error) { return within(ns, nft.Open) }
 	if w.host, err = openHost(ns, o); err != nil {
 		return nil, errors.Join(err, ns.close())
 	}
-	w.connections = newConnections(ns, w.host)
+	w.connections = newConnections(ns, w.host.files)
+	w.host.told = func(a *about) { w.connections.about.Store(a) }
 	w.looker = newLooker()
 	return w, nil
 }
@@ -135,15 +141,20 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 	listeners.Go(func() { w.watchLegacy(ctx, tables) })
 	probes := make(chan probed, 64)
 	if w.probe != nil {
+		defer func() { w.untold(w.clock.now(), *w.probe, sink) }()
 		listeners.Go(func() { w.keepProbing(ctx, *w.probe, probes) })
 	}
 	listeners.Go(func() { w.looker.run(ctx, w, looks) })
+	actions := make(chan acted, 16)
+	if w.state != "" {
+		listeners.Go(func() { w.followActions(ctx, w.state, actions) })
+	}
+	listeners.Go(func() { w.connections.follow(ctx, w.clock.now, looks) })
 
 	sink = w.holding(sink)
 	w.nft.shows = func(generation uint32) bool { return w.catchUp(generation, commits, sink) }
 	defer func() { w.nft.shows = nil }()
 	w.host.read(w.clock.now(), sink)
-	defer w.connections.deafen()
 	nextNft, nextHost, nextTable := time.Now(), time.Now(), time.Now()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -162,8 +173,7 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 			w.connections.readTable(w.clock.now, sink)
 			nextTable = next(nextTable, now, max(tableInterval, w.Interval()))
 		}
-		w.connections.tick(w.clock.now, sink)
-		timer.Reset(time.Until(earliest(nextNft, nextHost, nextTable, w.connections.due(nextTable))))
+		timer.Reset(time.Until(earliest(nextNft, nextHost, nextTable)))
 		select {
 		case <-ctx.Done():
 			return nil
@@ -176,8 +186,8 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 			w.legacyNews(n, sink)
 		case p := <-probes:
 			w.probed(p, *w.probe, sink)
-		case b := <-w.connections.births:
-			w.connections.ages.Born(&b.flow, b.at)
+		case a := <-actions:
+			w.acted(a, sink)
 		case <-w.hunts:
 			w.Hunt(sink)
 		case <-w.kick:

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"flanwatch/conntrack"
+	"flanwatch/conntrack/nfnl"
 )
 
 // ErrWoken is what Next returns after Wake.
@@ -42,7 +43,7 @@ func Listen(w Wanted) (*NewFlows, error) {
 }
 
 func listen(w Wanted) (*NewFlows, error) {
-	if err := present(os.DirFS("/")); err != nil {
+	if err := nfnl.Present(os.DirFS("/"), nfnl.Conntrack); err != nil {
 		return nil, err
 	}
 	if b, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_events"); err == nil && strings.TrimSpace(string(b)) == "0" {
@@ -72,7 +73,7 @@ func (n *NewFlows) open(w Wanted) (err error) {
 	}
 	err = unix.SetsockoptInt(n.fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, unix.NFNLGRP_CONNTRACK_NEW)
 	if err != nil {
-		return fmt.Errorf("join group: %w", explain(err))
+		return fmt.Errorf("join group: %w", nfnl.Explain(err))
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"testing/fstest"
 
 	"flanwatch/conntrack"
 )
@@ -53,33 +52,5 @@ func TestWhereNeitherAnswersThatIsAnErrorAndNotZero(t *testing.T) {
 	absent := func() (*Reader, error) { return nil, ErrNotPresent }
 	if _, err := openMeter(t.TempDir(), absent); !errors.Is(err, ErrNotPresent) {
 		t.Errorf("without connection tracking: %v", err)
-	}
-}
-
-func TestTheKernelIsNotAskedForWhatItWouldHaveToLoad(t *testing.T) {
-	const heard = "sk Eth Pid Groups\n0000000000000000 12  0          00000000 0\n"
-	for name, c := range map[string]struct {
-		fs   fstest.MapFS
-		want error
-	}{
-		"a module": {fstest.MapFS{
-			"proc/thread-self/net/netlink":         {Data: []byte(heard)},
-			"sys/module/nf_conntrack_netlink/keep": {},
-		}, nil},
-		"built in": {fstest.MapFS{
-			"proc/thread-self/net/netlink": {Data: []byte(heard)},
-			"proc/kallsyms":                {Data: []byte("0 t other\n0 t ctnetlink_dump_table\n")},
-		}, nil},
-		"not there": {fstest.MapFS{
-			"proc/thread-self/net/netlink": {Data: []byte(heard)},
-			"proc/kallsyms":                {Data: []byte("0 t other\n")},
-		}, ErrNotPresent},
-		"no nfnetlink": {fstest.MapFS{
-			"proc/thread-self/net/netlink": {Data: []byte("sk Eth Pid Groups\n0000000000000000 12  4711 00000000 0\n")},
-		}, ErrNotPresent},
-	} {
-		if err := present(c.fs); !errors.Is(err, c.want) || (c.want == nil) != (err == nil) {
-			t.Errorf("%s: got %v, want %v", name, err, c.want)
-		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"flanwatch/conntrack"
+	"flanwatch/conntrack/nfnl"
 )
 
 // Reader reads the table of one network namespace, again and again, on one socket. It is not safe for concurrent use.
@@ -27,7 +28,7 @@ func Open() (*Reader, error) {
 }
 
 func open() (*Reader, error) {
-	if err := present(os.DirFS("/")); err != nil {
+	if err := nfnl.Present(os.DirFS("/"), nfnl.Conntrack); err != nil {
 		return nil, err
 	}
 	s, err := dial()
@@ -58,10 +59,10 @@ func (r *Reader) readHealth(h *conntrack.Health) error {
 	r.socket.begin(msgStats, 0, unix.AF_UNSPEC)
 	err := r.socket.ask(true, func(_ byte, attrs []byte) error { return h.SetGlobal(attrs) })
 	if err != nil {
-		return explain(err)
+		return nfnl.Explain(err)
 	}
 	r.socket.begin(msgStatsCPU, unix.NLM_F_DUMP, unix.AF_UNSPEC)
-	return explain(r.socket.ask(false, func(_ byte, attrs []byte) error { return h.AddStats(attrs) }))
+	return nfnl.Explain(r.socket.ask(false, func(_ byte, attrs []byte) error { return h.AddStats(attrs) }))
 }
 
 // Filter says which entries to read: those whose status has, of the bits in Mask, exactly those in Status.
@@ -90,7 +91,7 @@ func (r *Reader) Dump(filter Filter, each func(*conntrack.Flow), skip func()) er
 		err = r.dump(filter, each, skip)
 	}
 	if err != nil {
-		return fmt.Errorf("read conntrack entries: %w", explain(err))
+		return fmt.Errorf("read conntrack entries: %w", nfnl.Explain(err))
 	}
 	return nil
 }
@@ -138,7 +139,7 @@ var (
 // translation. An entry that has been replaced is left alone: the kernel itself compares the ID.
 func (r *Reader) Delete(f *conntrack.Flow) error {
 	if err := r.delete(f); err != nil {
-		return fmt.Errorf("delete %v: %w", f, explain(err))
+		return fmt.Errorf("delete %v: %w", f, nfnl.Explain(err))
 	}
 	return nil
 }

@@ -64,8 +64,10 @@ type Applier struct {
 	Store *Store
 	Root  string // folder below which the node's files and programs lie, "/" on the node itself
 
-	Rescue   []string      // command that runs Rescue, with the receipt and root added; nil for none
-	LockWait time.Duration // 0 for ten seconds
+	Kind     remediate.Kind // of the plan, to name one that is refused
+	Receipt  string         // ID of the receipt, where it was named before; "" for one with the time
+	Rescue   []string       // command that runs Rescue, with the receipt and root added; nil for none
+	LockWait time.Duration  // 0 for ten seconds
 	ReadOnly bool
 	Tools    *Tools               // nil: look for them
 	Progress func(step string)    // told of each step as it begins; may be nil
@@ -112,11 +114,17 @@ func (a *Applier) Apply(ctx context.Context, id string, make Maker) (remediate.R
 	}
 	p, err := plan(facts, id, make)
 	if err != nil {
+		a.refused(id, p, err)
 		return remediate.Receipt{}, err
 	}
 	r := &run{Applier: a, id: id, make: make, facts: facts, plan: p, receipt: remediate.NewReceipt(p, a.now(), facts.Place)}
+	r.receipt.By = Myself()
+	if a.Receipt != "" {
+		r.receipt.ID = a.Receipt
+	}
 	defer r.close()
 	if err := r.prepare(ctx); err != nil {
+		a.refused(id, p, err)
 		return remediate.Receipt{}, err
 	}
 	a.step("apply")

@@ -76,14 +76,17 @@ func TestReapplyFromNothingIsFoundByEveryIptables(t *testing.T) {
 	}
 }
 
+// native are broken states of Flannel's own tables.
+var native = map[string]string{
+	"tables gone":    "nft delete table ip flannel-ipv4",
+	"chain emptied":  "nft flush chain ip flannel-ipv4 postrtg",
+	"a rule missing": "nft delete rule ip flannel-ipv4 forward handle $(nft -a list chain ip flannel-ipv4 forward | sed -n 's/.*daddr.*handle //p')",
+	"another hook": `nft delete chain ip flannel-ipv4 forward
+		nft 'add chain ip flannel-ipv4 forward { type filter hook forward priority 10; policy accept; }'`,
+}
+
 func TestReapplyInNftablesMode(t *testing.T) {
-	for name, script := range map[string]string{
-		"tables gone":    "nft delete table ip flannel-ipv4",
-		"chain emptied":  "nft flush chain ip flannel-ipv4 postrtg",
-		"a rule missing": "nft delete rule ip flannel-ipv4 forward handle $(nft -a list chain ip flannel-ipv4 forward | sed -n 's/.*daddr.*handle //p')",
-		"another hook": `nft delete chain ip flannel-ipv4 forward
-			nft 'add chain ip flannel-ipv4 forward { type filter hook forward priority 10; policy accept; }'`,
-	} {
+	for name, script := range native {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
 			n.live, n.native = true, new(bool)

@@ -31,13 +31,17 @@ func (s *Store) writeBackup(id, text string) error {
 	return s.write("backup", id+".rules", []byte(text))
 }
 
-// Put writes a receipt, in place of an earlier state of the same one.
+// Put writes a receipt, in place of an earlier state of the same one, and notes how far the plan came.
 func (s *Store) Put(r remediate.Receipt) error {
 	data, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("write receipt: %w", err)
 	}
-	return s.write("receipts", r.ID+".json", data)
+	if err := s.write("receipts", r.ID+".json", data); err != nil {
+		return err
+	}
+	_ = s.Note(r.Action()) // the receipt is what counts; a full disk must not make a change look undone
+	return nil
 }
 
 // write puts a whole file in its place, on disk.

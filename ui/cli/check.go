@@ -5,14 +5,19 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"flanwatch/assets"
+	"flanwatch/watcher/diagnose"
 )
 
 func newCheck(o *options, std Streams) *cobra.Command {
-	var schema, flows bool
+	var schema bool
+	var part only
+	var pause settle
+	var g glance
 	var probe probeFlags
 	cmd := &cobra.Command{
 		Use:   "check",
@@ -20,7 +25,7 @@ func newCheck(o *options, std Streams) *cobra.Command {
 		Long: `check looks once at everything Flannel keeps in the packet filter of this node and says what is wrong.
 
 Exit code: 0 healthy, 1 a finding of severity warning or critical, 2 usage, 3 something the verdict needs could not be read.`,
-		Example: "  flanwatch check\n  flanwatch check -o json",
+		Example: "  flanwatch check\n  flanwatch check -o json\n  flanwatch check -o npd --only masquerade --settle 5s",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if schema {
@@ -30,23 +35,30 @@ Exit code: 0 healthy, 1 a finding of severity warning or critical, 2 usage, 3 so
 			if o.probe, err = probe.options(); err != nil {
 				return err
 			}
-			return check(cmd.Context(), o, flows, std.Out)
+			g.of, g.settle = diagnose.Group(part), time.Duration(pause)
+			return check(cmd.Context(), o, g, std.Out)
 		},
 	}
 	cmd.Flags().BoolVar(&schema, "schema", false, "print the JSON Schema of the JSON output and exit")
 	probe.register(cmd.Flags())
-	cmd.Flags().BoolVar(&flows, "flows", false, "look at every connection too, which takes a moment on a node with many")
+	cmd.Flags().Var(&part, "only", "say only what concerns this: masquerade, forward, leftovers or readers")
+	cmd.Flags().Var(&pause, "settle", "when something is found, look again after this time, and report what is still there")
+	cmd.Flags().BoolVar(&g.flows, "flows", false, "look at every connection too, which takes a moment on a node with many")
 	return cmd
 }
 
 // check takes one look and prints it.
-func check(ctx context.Context, o *options, flows bool, out io.Writer) error {
-	view, err := look(ctx, o, flows)
+func check(ctx context.Context, o *options, g glance, out io.Writer) error {
+	view, err := look(ctx, o, g)
 	if err != nil {
 		return err
 	}
-	r := newReport(view)
-	if o.output == "json" {
+	r := newReport(view).only(g.of)
+	if o.output == outputNPD {
+		if _, err := io.WriteString(out, r.npd(g.of)+"\n"); err != nil {
+			return exit(ExitUnreadable, fmt.Errorf("write report: %w", err))
+		}
+	} else if o.output == "json" {
 		enc := json.NewEncoder(out)
 		enc.SetIndent("", "  ")
 		enc.SetEscapeHTML(false)

@@ -79,17 +79,25 @@ func newRoot(std Streams) *cobra.Command {
 backends and Flannel's native nftables tables, with rates, changes and who made them.
 
 Watching disturbs nothing. Without a command it watches; "flanwatch demo" shows it on a throwaway node.`,
-		Args:              cobra.NoArgs,
-		SilenceUsage:      true,
-		SilenceErrors:     true,
-		Version:           version(),
-		RunE:              watch.RunE,
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return o.fromEnvironment(cmd.Flags()) },
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Version:       version(),
+		RunE:          watch.RunE,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.fromEnvironment(cmd.Flags()); err != nil {
+				return err
+			}
+			if o.output == outputNPD && cmd.Name() != "check" {
+				return exit(ExitUsage, fmt.Errorf("-o npd: only check has this form, not %s", cmd.Name()))
+			}
+			return nil
+		},
 	}
 	root.SetIn(std.In)
 	root.SetOut(std.Out)
 	root.SetErr(std.Err)
-	root.AddCommand(newFlows(o, std), newUnstick(o, std))
+	root.AddCommand(newFlows(o, std), newUnstick(o, std), newInstallSelf(std), newFleet(o, std))
 	root.AddCommand(newRecord(o, std), newReplay(o, std), newExport(o, std))
 	o.register(root.PersistentFlags())
 	root.Flags().AddFlagSet(watch.Flags())

@@ -50,7 +50,7 @@ Exit code: 0 none but arriving ones, 1 some, 2 usage, 3 connection tracking coul
 
 // flows takes one look and prints the connections.
 func flows(ctx context.Context, o *options, out io.Writer) error {
-	view, err := look(ctx, o, true)
+	view, err := look(ctx, o, glance{flows: true})
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func newFlowsReport(v *incident.View) flowsReport {
 		Sources: []talkerReport{}, Targets: []talkerReport{}, States: map[string]int{}, Unreadable: unreadableTable(v.Table),
 	}
 	for _, f := range v.Faults {
-		r.Unreadable = append(r.Unreadable, unreadable{f.Reader, f.Why})
+		r.Unreadable = append(r.Unreadable, unreadable{What: f.Reader, Why: f.Why})
 	}
 	if r.Unreadable == nil {
 		r.Unreadable = []unreadable{}

@@ -46,7 +46,7 @@ func stateDirectory() string {
 func (o *options) register(f *pflag.FlagSet) {
 	o.interval = interval(time.Second)
 	o.theme = "auto"
-	f.VarP(&o.output, "output", "o", "tui, text or json; by default tui on a terminal, else text")
+	f.VarP(&o.output, "output", "o", "tui, text or json, of check also npd; by default tui on a terminal, else text")
 	f.Var(&o.interval, "interval", "time between two readings of the counters, 0.1s to 60s")
 	f.StringVar(&o.netns, "netns", "", "watch the network namespace of this `name` or path instead of our own")
 	f.StringVar(&o.root, "root", "/", "read the node's files below this `folder`, e.g. /host in a debug pod")
@@ -76,13 +76,16 @@ func (o *options) fromEnvironment(f *pflag.FlagSet) error {
 	return first
 }
 
+// outputNPD is the form of check that node-problem-detector reads.
+const outputNPD = "npd"
+
 // output is a value of -o.
 type output string
 
 func (o *output) String() string { return string(*o) }
 func (o *output) Type() string   { return "form" }
 func (o *output) Set(s string) error {
-	return oneOf((*string)(o), s, "tui", "text", "json")
+	return oneOf((*string)(o), s, "tui", "text", "json", outputNPD)
 }
 
 // theme is a value of --theme.

@@ -55,6 +55,6 @@ func onlyLinux(use, short string) *cobra.Command {
 	}
 }
 
-func look(context.Context, *options, bool) (*incident.View, error) {
+func look(context.Context, *options, glance) (*incident.View, error) {
 	return nil, exit(ExitUnreadable, errLinux)
 }

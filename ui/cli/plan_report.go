@@ -123,6 +123,7 @@ type receiptReport struct {
 	Why    string           `json:"why"`
 	Backup string           `json:"backup"`
 	Undoes string           `json:"undoes"`
+	By     string           `json:"by"`
 	Judged []string         `json:"judged"`
 }
 
@@ -135,7 +136,7 @@ func newHistoryReport(receipts []remediate.Receipt) historyReport {
 	h := historyReport{Schema: historySchema, Receipts: []receiptReport{}}
 	for _, r := range receipts {
 		h.Receipts = append(h.Receipts, receiptReport{
-			r.ID, r.Plan, r.Kind, r.Title, r.Time, r.Result, r.Why, r.Backup, r.Undoes, append([]string{}, r.Judged...),
+			r.ID, r.Plan, r.Kind, r.Title, r.Time, r.Result, r.Why, r.Backup, r.Undoes, r.By.User, append([]string{}, r.Judged...),
 		})
 	}
 	return h

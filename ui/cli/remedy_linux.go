@@ -25,6 +25,7 @@ import (
 type remedy struct {
 	*options
 	std       Streams
+	kind      remediate.Kind
 	dryRun    bool
 	plan      string
 	override  []string
@@ -36,7 +37,8 @@ type remedy struct {
 const defaultLookAgain = -1
 
 func (o *options) remedy(std Streams, use, short, long string, run func(context.Context, *remedy, []string) error) *cobra.Command {
-	r := &remedy{options: o, std: std}
+	verb, _, _ := strings.Cut(use, " ")
+	r := &remedy{options: o, std: std, kind: remediate.Kind(verb)}
 	cmd := &cobra.Command{
 		Use: use, Short: short,
 		Long: long + `
@@ -138,16 +140,22 @@ func (r *remedy) run(ctx context.Context, choose func(*apply.Store) (apply.Maker
 	return w.Within(func() error {
 		tools := apply.FindTools(ctx, r.root)
 		sight := &sight{watcher: w, state: incident.NewState(), incompatible: tools.Incompatible(ctx)}
+		if !r.unkept {
+			sight.memory = r.remembered()
+		}
 		facts, err := sight.facts()
 		if err != nil {
 			return exit(ExitUnreadable, err)
 		}
 		p, refused := maker(facts)
+		if len(refused) > 0 && !r.dryRun {
+			_ = store.Refused(r.kind, &apply.RefusedError{Refusals: refused}) // it is refused whether somebody hears of it or not
+		}
 		if done, err := r.show(p, refused); done {
 			return err
 		}
 		a := &apply.Applier{
-			Facts: sight.facts, Rules: sight.rules, Store: store, Root: r.root, Tools: tools, ReadOnly: r.readOnly,
+			Kind: r.kind, Facts: sight.facts, Rules: sight.rules, Store: store, Root: r.root, Tools: tools, ReadOnly: r.readOnly,
 			Rescue: apply.Command(rescueCommand),
 		}
 		return r.carryOut(ctx, a, p, maker)
@@ -212,7 +220,7 @@ func (r *remedy) carryOut(ctx context.Context, a *apply.Applier, p remediate.Pla
 		}
 	}
 	r.say("verified; undo: flanwatch undo %s", receipt.ID)
-	return r.again(ctx, a, p, maker)
+	return r.again(ctx, a, receipt, maker)
 }
 
 // say prints a line for people.
@@ -238,12 +246,12 @@ func (r *remedy) outcome(err error) error {
 }
 
 // again looks a second time: somebody may have undone the change, or flanneld's own check-then-add doubled a rule.
-func (r *remedy) again(ctx context.Context, a *apply.Applier, p remediate.Plan, maker apply.Maker) error {
+func (r *remedy) again(ctx context.Context, a *apply.Applier, receipt remediate.Receipt, maker apply.Maker) error {
 	wait := r.lookAgain
 	if wait < 0 {
 		wait = 2 * repairPeriod(a)
 	}
-	if wait == 0 || p.Kind == remediate.KindUndo {
+	if wait == 0 || receipt.Kind == remediate.KindUndo {
 		return nil
 	}
 	select {
@@ -252,6 +260,9 @@ func (r *remedy) again(ctx context.Context, a *apply.Applier, p remediate.Plan, 
 		return nil
 	}
 	next, refused, err := a.LookAgain(maker)
+	if err == nil {
+		a.Store.NoteSecondLook(receipt, next, refused, wait)
+	}
 	switch {
 	case err != nil:
 		return exit(ExitUnverified, fmt.Errorf("look again: %w", err))
@@ -279,6 +290,7 @@ func repairPeriod(a *apply.Applier) time.Duration {
 type sight struct {
 	watcher      *watcher.Watcher
 	state        *incident.State
+	memory       *incident.State // what the journal tells of the last hours, nil if nobody looked
 	incompatible map[flannel.TableID]string
 }
 
@@ -298,7 +310,12 @@ func (s *sight) rules(f remediate.Facts, legacy bool) (remediate.Facts, error) {
 
 func (s *sight) now() (remediate.Facts, error) {
 	f := remediate.Facts{Incompatible: s.incompatible}
-	f.Facts, f.History = s.state.Facts(s.watcher.Now())
+	now := s.watcher.Now()
+	f.Facts, f.History = s.state.Facts(now)
+	if s.memory != nil { // of what went before, one command has seen nothing itself
+		_, before := s.memory.Facts(now)
+		f.History.Flapping = before.Flapping
+	}
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return f, fmt.Errorf("read boot id: %w", err)

@@ -27,6 +27,7 @@ type report struct {
 }
 
 type nodeReport struct {
+	Name       string           `json:"name"` // host name, "" if unknown
 	Networks   []netip.Prefix   `json:"networks"`
 	Subnets    []netip.Prefix   `json:"subnets"`
 	IPMasq     *bool            `json:"ipMasq"` // null where unknown
@@ -52,6 +53,8 @@ type ruleReport struct {
 type unreadable struct {
 	What string `json:"what"`
 	Why  string `json:"why"`
+
+	of diagnose.Group // the only part of the verdict that needs it, "" if all do
 }
 
 // newReport turns a picture of the state into a report.
@@ -71,18 +74,19 @@ func newReport(v *incident.View) report {
 	}
 	for _, b := range v.Backends {
 		if b.State == flannel.Unreadable {
-			r.Unreadable = append(r.Unreadable, unreadable{b.Backend.String(), b.Why})
+			r.Unreadable = append(r.Unreadable, unreadable{What: b.Backend.String(), Why: b.Why})
 		}
 	}
 	r.Unreadable = append(r.Unreadable, unreadableTable(v.Table)...)
 	for _, f := range v.Faults {
-		r.Unreadable = append(r.Unreadable, unreadable{f.Reader, f.Why})
+		r.Unreadable = append(r.Unreadable, unreadable{What: f.Reader, Why: f.Why})
 	}
 	return r
 }
 
 func newNodeReport(v *incident.View) nodeReport {
 	n := nodeReport{
+		Name:     v.Node.Name,
 		Networks: list(v.Node.Networks.Value), Subnets: list(v.Node.Subnets.Value),
 		Source: v.Node.Networks.Source, Others: []flannel.Source{},
 	}

@@ -6,6 +6,7 @@ import (
 
 	"flanwatch/conntrack"
 	"flanwatch/flannel"
+	"flanwatch/watcher/diagnose"
 	"flanwatch/watcher/incident"
 )
 
@@ -54,10 +55,10 @@ func due(masquerade map[flannel.Family]bool) bool {
 func unreadableTable(t incident.TableView) []unreadable {
 	var out []unreadable
 	if t.Health.State == flannel.Unreadable {
-		out = append(out, unreadable{"connection tracking", t.Health.Why})
+		out = append(out, unreadable{"connection tracking", t.Health.Why, diagnose.GroupConntrack})
 	}
 	if t.Flows.State == flannel.Unreadable {
-		out = append(out, unreadable{"connections", t.Flows.Why})
+		out = append(out, unreadable{"connections", t.Flows.Why, diagnose.GroupConntrack})
 	}
 	return out
 }

@@ -74,7 +74,7 @@ func (u *unstick) run(ctx context.Context) error {
 		return exit(ExitUnreadable, err)
 	}
 	defer w.Close()
-	view, err := lookWith(ctx, w, u.options, true)
+	view, err := lookWith(ctx, w, u.options, glance{flows: true})
 	if err != nil {
 		return err
 	}

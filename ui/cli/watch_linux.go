@@ -48,6 +48,7 @@ func watch(ctx context.Context, o *options, std Streams, screen ui.Options) erro
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	l := newLive()
+	l.wantFlows = w.WantFlows
 	sink := l.observe
 	if !o.unkept {
 		if o.onScreen(std) {
@@ -74,6 +75,7 @@ func watch(ctx context.Context, o *options, std Streams, screen ui.Options) erro
 		screen.Mailbox = ui.NewMailbox()
 		screen.Interval, screen.SetInterval = w.Interval(), w.SetInterval
 		screen.Look = w.Look
+		screen.Flows = func(open bool) { l.readList(open, w.Now()) }
 		screen.Theme, screen.ASCII = ui.Theme(o.theme), o.ascii
 		go l.frames(ctx, w.Now, screen.Mailbox)
 		return runScreen(ctx, screen, std.Out)
@@ -116,21 +118,18 @@ func lines(ctx context.Context, l *live, now func() flannel.Time, every time.Dur
 	}
 }
 
-// Second look of check: a chain that is empty while Flannel runs may be in the middle of a restart.
-const secondLook = 2 * time.Second
-
 // look reads everything once, and with flows every connection. Where a chain is empty and Flannel runs it looks again, and
 // reports what is still there.
-func look(ctx context.Context, o *options, flows bool) (*incident.View, error) {
+func look(ctx context.Context, o *options, g glance) (*incident.View, error) {
 	w, err := watcher.Open(o.watcher())
 	if err != nil {
 		return nil, exit(ExitUnreadable, err)
 	}
 	defer w.Close()
-	return lookWith(ctx, w, o, flows)
+	return lookWith(ctx, w, o, g)
 }
 
-func lookWith(ctx context.Context, w *watcher.Watcher, o *options, flows bool) (*incident.View, error) {
+func lookWith(ctx context.Context, w *watcher.Watcher, o *options, g glance) (*incident.View, error) {
 	state := incident.NewState()
 	w.Once(state.Apply)
 	view := state.View(w.Now())
@@ -138,24 +137,32 @@ func lookWith(ctx context.Context, w *watcher.Watcher, o *options, flows bool) (
 		state.Apply(o)
 		return state.View(w.Now()), nil
 	}
-	if mayHeal(view) || w.Locked() {
+	w.Hunt(state.Apply)
+	view = state.View(w.Now())
+	first := view.Findings
+	pause := g.pause(view)
+	if w.Locked() {
+		pause = max(pause, secondLook)
+	}
+	if pause > 0 {
 		select {
-		case <-time.After(secondLook):
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return nil, exit(ExitUnreadable, ctx.Err())
 		}
 		w.Once(state.Apply)
 		view = state.View(w.Now())
 	}
-	w.Hunt(state.Apply)
-	view = state.View(w.Now())
-	if flows {
+	if g.flows {
 		w.Survey(view.Table.Masquerade, state.Apply)
 		view = state.View(w.Now())
 	}
 	if o.probe != nil {
 		w.ProbeOnce(*o.probe, state.Apply)
 		view = state.View(w.Now())
+	}
+	if g.settle > 0 {
+		view.Findings = lasting(view.Findings, first)
 	}
 	return view, nil
 }
@@ -172,16 +179,4 @@ func elsewhere(w *watcher.Watcher, v *incident.View, netns string) *incident.Obs
 	}
 	why := "not the node's network namespace (" + reason + "): run on the host network, or name the namespace with --netns"
 	return &incident.Observation{Time: w.Now(), Fault: &incident.Fault{Reader: "namespace", Why: why}}
-}
-
-func mayHeal(v *incident.View) bool {
-	if v.Flannel.State != diagnose.FlannelLive && v.Flannel.State != diagnose.FlannelStarting {
-		return false
-	}
-	for _, f := range v.Findings {
-		if f.ID == "chain-empty" {
-			return true
-		}
-	}
-	return false
 }

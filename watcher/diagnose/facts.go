@@ -126,4 +126,13 @@ type History struct {
 	Flannel       Flannel                          // the last verdict that found a dialect in use
 	Conntrack     conntrack.Trend                  // what the counters of connection tracking did in the last minute
 	Stopped       flannel.Time                     // when the last process of Flannel went while we watched; zero if none did
+	Flapping      map[flannel.ChainID]Flap         // chains that somebody damages again and again
+}
+
+// Flap is what a chain went through that somebody damages again and again. Starts and ends of Flannel are not counted, and
+// neither is what flanwatch did itself.
+type Flap struct {
+	Times int           // damaged so often
+	In    time.Duration // in the last so long
+	By    string        // program that did it last, "" if unknown
 }

@@ -72,7 +72,7 @@ func parseResult(data []byte) (result, bool) {
 	if json.Unmarshal(data, &kept) != nil {
 		return result{}, false
 	}
-	r := result{container: kept.ContainerID, pod: podName(kept.CniArgs)}
+	r := result{container: kept.ContainerID, pod: kubePod(kept.CniArgs)}
 	for _, ip := range kept.Result.IPs {
 		if p, err := netip.ParsePrefix(ip.Address); err == nil {
 			r.addresses = append(r.addresses, p.Addr())
@@ -86,7 +86,7 @@ func parseResult(data []byte) (result, bool) {
 	return r, true
 }
 
-func podName(args [][]string) string {
+func kubePod(args [][]string) string {
 	var namespace, name string
 	for _, a := range args {
 		switch {
@@ -97,8 +97,5 @@ func podName(args [][]string) string {
 			name = a[1]
 		}
 	}
-	if name == "" {
-		return ""
-	}
-	return flannel.Printable(namespace + "/" + name)
+	return flannel.Printable(podName(namespace, name))
 }

@@ -45,6 +45,7 @@ type Incident struct {
 	SameCause   []int             `json:"sameCause"`
 	Generation  uint32            `json:"generation"`      // of the ruleset in which it began, 0 if it has none
 	Probe       *ProbeEffect      `json:"probe,omitempty"` // nil where no connection was tried meanwhile
+	Flows       *FlowsEffect      `json:"flows,omitempty"` // nil where connections were not looked at
 	touched     flannel.Time      // when a spell last began or ended
 	facts       circumstances     // what tells its kind
 	subnets     []netip.Prefix    // pod subnets of this node when it began

@@ -247,6 +247,37 @@ func TestKindsOfIncidents(t *testing.T) {
 	}
 }
 
+func TestAChainThatIsDamagedAgainAndAgainIsRememberedForSomeMinutes(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		by    Who
+		times int
+		every time.Duration
+		want  diagnose.Flap
+	}{
+		{"every minute", by("iptables", "cron"), 4, time.Minute, diagnose.Flap{Times: 4, In: 5 * time.Minute, By: "iptables"}},
+		{"twice", by("iptables", "cron"), 2, time.Minute, diagnose.Flap{}},
+		{"seldom", by("iptables", "cron"), 6, 4 * time.Minute, diagnose.Flap{}},
+		{"by flanwatch itself", by("flanwatch", "sh"), 4, time.Minute, diagnose.Flap{}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, nft)
+			for range c.times {
+				w.wait(c.every - 4*time.Second).flush(masq).announceBy(c.by)
+				w.wait(4 * time.Second).refill(nft).announceBy(by("iptables-restor", "flanneld"))
+			}
+			_, h := w.s.Facts(w.now)
+			if got := h.Flapping[masq]; got != c.want {
+				t.Errorf("%+v, want %+v", got, c.want)
+			}
+			_, h = w.s.Facts(w.now.Add(10 * time.Minute))
+			if len(h.Flapping) != 0 {
+				t.Errorf("ten minutes later: %+v", h.Flapping)
+			}
+		})
+	}
+}
+
 func TestDamageAgainAndAgainIsFlapping(t *testing.T) {
 	w := newWorld(t, nft)
 	for range 4 {

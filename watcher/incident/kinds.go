@@ -2,6 +2,7 @@ package incident
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +22,8 @@ const (
 	// flapWindow and flapTimes: damaged that often within that time is more than one hand.
 	flapWindow = time.Minute
 	flapTimes  = 3
+	// flapMemory is how long damage speaks against a repair: what happens every minute or two goes on.
+	flapMemory = 5 * time.Minute
 )
 
 // reconsider tells kind, severity, effects and precedents of an incident anew.
@@ -43,7 +46,7 @@ func (s *State) reconsiderRecent() {
 func (s *State) kindOf(inc *Incident) Kind {
 	first := inc.Spells[0].State
 	switch {
-	case inc.facts.residue:
+	case inc.facts.residue && !s.endedWith(inc):
 		return KindResidue
 	case s.startedBefore(inc) && !s.endedWith(inc):
 		return KindStartup
@@ -154,6 +157,30 @@ func (s *State) flaps(inc *Incident) bool {
 	return times >= flapTimes
 }
 
+// flapping gives the chains that were damaged again and again in the last minutes.
+func (s *State) flapping(at flannel.Time) map[flannel.ChainID]diagnose.Flap {
+	var out map[flannel.ChainID]diagnose.Flap
+	for i := range s.incidents {
+		inc := &s.incidents[i]
+		byItself := inc.Kind == KindStartup || inc.Kind == KindTeardown || inc.Kind == KindResidue
+		if at.Sub(inc.Start) > flapMemory || byItself || inc.By != nil && inc.By.Comm == "flanwatch" {
+			continue
+		}
+		if out == nil {
+			out = map[flannel.ChainID]diagnose.Flap{}
+		}
+		for _, id := range inc.Objects() {
+			f := diagnose.Flap{Times: out[id].Times + 1, In: flapMemory}
+			if inc.By != nil {
+				f.By = inc.By.Comm
+			}
+			out[id] = f
+		}
+	}
+	maps.DeleteFunc(out, func(_ flannel.ChainID, f diagnose.Flap) bool { return f.Times < flapTimes })
+	return out
+}
+
 // circumstancesOf looks at the rules around a chain that has just turned bad.
 func (s *State) circumstancesOf(c *chain) circumstances {
 	rs := &s.backend(c.id.Backend).rules
@@ -240,8 +267,10 @@ func effectsOf(inc *Incident) (diagnose.Severity, []string) {
 	if inc.facts.residue {
 		severity = diagnose.Info
 	}
-	if text := inc.Probe.text(); text != "" {
-		add(text)
+	for _, text := range []string{inc.Probe.text(), inc.Flows.text()} {
+		if text != "" {
+			add(text)
+		}
 	}
 	return severity, effects
 }

@@ -29,15 +29,21 @@ type Observation struct {
 	Remains *flannel.Reading[diagnose.Remains]   // files were looked through, because somebody asked
 	Fault   *Fault                               // watching itself is in trouble, or well again
 	Probe   *Probe                               // a connection was tried from inside a pod
+	Action  *Action                              // flanwatch itself did something, or refused to
 }
 
 // Probe is one attempt to connect from inside a pod's network namespace, made of a new source port. Its observation is made
-// when it is over.
+// when it is over. While all is well, several successful attempts in a row are told at once.
 type Probe struct {
 	Target string        // tcp://ADDRESS:PORT and so on
 	From   string        // the pod, as it was named
-	Took   time.Duration // until there was an answer, or none was waited for any more
+	Took   time.Duration // until there was an answer, or none was waited for any more; of several the median
 	Why    string        // why there was no answer, "" where there was one
+
+	Count int           // attempts, 0 for one
+	Max   time.Duration // of several, the longest time until there was an answer
+	First time.Duration // how long ago the first of several began
+	Last  time.Duration // how long ago the last one did
 }
 
 // RulesRead is one read of one backend. While only counters change, Ruleset.Value keeps its Revision.

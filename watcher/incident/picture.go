@@ -20,7 +20,7 @@ func (s *State) View(now flannel.Time) *View {
 		Table:    s.table.view(),
 		Probe:    s.probeView(),
 	}
-	v.Table.Masquerade = s.verdict.Masquerade
+	v.Table.Masquerade = s.masquerade
 	v.Bases, v.Opened = s.look.view()
 	if s.incidentsChanged {
 		s.picture, s.incidentsChanged = slices.Clone(s.incidents), false
@@ -100,6 +100,7 @@ func (c *chain) ruleView(d flannel.RuleDiff, entries []flannel.Entry) RuleView {
 	v.Counted = entries[first].Counted
 	v.Counter, v.Rate = entries[first].Counter, c.meter.rules[first].rate
 	body, copies := entries[first].Body, d.Times-1
+	v.Total = c.meter.sums[body]
 	for i := first + 1; copies > 0 && i < min(len(entries), len(c.meter.rules)); i++ {
 		if entries[i].Body == body {
 			v.Counter = plus(v.Counter, entries[i].Counter)

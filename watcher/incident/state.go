@@ -49,8 +49,11 @@ type State struct {
 	bases    map[flannel.ChainID]*flannel.BaseChain
 	faults   []Fault
 	table    table
-	probe    ProbeView
-	look     look
+
+	masquerade map[flannel.Family]bool // families in which pods are meant to be masqueraded; replaced, never changed
+
+	probe ProbeView
+	look  look
 
 	incidents        []Incident
 	incidentsSeen    int
@@ -116,6 +119,8 @@ func (s *State) Apply(o *Observation) {
 		s.applyFault(*o.Fault, o.Time)
 	case o.Probe != nil:
 		s.applyProbe(o.Probe, o.Time)
+	case o.Action != nil:
+		s.applyAction(o.Action, o.Time)
 	}
 	if s.unsettled() && o.Time.Sub(s.judged) >= reviewEvery {
 		s.judge(o.Time)
@@ -130,6 +135,11 @@ func (s *State) unsettled() bool {
 	}
 	if s.facts.Around.Lock.State == flannel.Known {
 		return true // a lock that is held for long
+	}
+	for _, c := range s.chains {
+		if c.listed && c.wasGood && bad(c.diff.State) && c.spell == 0 {
+			return true // it was written for networks that no file names yet
+		}
 	}
 	return !s.stopped.IsZero() || slices.ContainsFunc(s.verdict.Findings, func(f diagnose.Finding) bool {
 		return f.ID == "chain-empty"
@@ -229,6 +239,7 @@ func (s *State) judge(at flannel.Time) {
 		}
 	}
 	s.followSpells(at)
+	s.rememberMasquerade()
 	now := make(map[finding]flannel.Time, len(s.verdict.Findings))
 	for i := range s.verdict.Findings {
 		f := &s.verdict.Findings[i]
@@ -247,7 +258,7 @@ func (s *State) judge(at flannel.Time) {
 
 func (s *State) history(at flannel.Time) diagnose.History {
 	h := diagnose.History{Since: make(map[flannel.ChainID]flannel.Time, len(s.chains)), Stopped: s.stopped, Flannel: s.before}
-	h.Resync = s.repairPeriod()
+	h.Resync, h.Flapping = s.repairPeriod(), s.flapping(at)
 	h.FlannelStarts = slices.DeleteFunc(slices.Clone(s.starts), func(t flannel.Time) bool {
 		return at.Sub(t) > startsWindow
 	})

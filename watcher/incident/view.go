@@ -58,6 +58,7 @@ type RuleView struct {
 	flannel.RuleDiff
 	Counted bool
 	Counter flannel.Counter // as the kernel has it now
+	Total   flannel.Counter // of rules of this text, accumulated while watching: never falls while the rule is there
 	Rate    Rate
 }
 
@@ -91,6 +92,7 @@ const (
 	EventReadBack  EventKind = "reader-back"
 	EventUncertain EventKind = "changes-lost"
 	EventSetting   EventKind = "setting-changed"
+	EventAction    EventKind = "action" // of flanwatch itself
 )
 
 // Event is something derived from observations that a person wants to see.
@@ -98,10 +100,11 @@ type Event struct {
 	Time       flannel.Time      `json:"time"`
 	Kind       EventKind         `json:"kind"`
 	Severity   diagnose.Severity `json:"severity"`
-	Chain      flannel.ChainID   `json:"chain,omitzero"` // zero if it concerns no chain
-	Text       string            `json:"text"`           // one clause without the time and without who
-	Who        *Who              `json:"who"`            // nil if unknown
-	Generation uint32            `json:"generation"`     // of the ruleset in which it was seen, 0 if it has none
+	Chain      flannel.ChainID   `json:"chain,omitzero"`   // zero if it concerns no chain
+	Text       string            `json:"text"`             // one clause without the time and without who
+	Who        *Who              `json:"who"`              // nil if unknown
+	Generation uint32            `json:"generation"`       // of the ruleset in which it was seen, 0 if it has none
+	Chains     []flannel.ChainID `json:"chains,omitempty"` // of an action: all that it concerns
 }
 
 // Step is the width of one bucket of a Series.

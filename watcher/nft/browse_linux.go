@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"flanwatch/conntrack/nfnl"
 	"flanwatch/flannel"
 	"flanwatch/watcher/incident"
 )
@@ -52,7 +53,7 @@ func (b *Browser) Bases() (nft, native incident.Bases, err error) {
 	for range browseAttempts {
 		list, whole, err := b.dump()
 		if err != nil {
-			return nft, native, fmt.Errorf("read base chains: %w", explain(err))
+			return nft, native, fmt.Errorf("read base chains: %w", nfnl.Explain(err))
 		}
 		if whole {
 			i, _ := slices.BinarySearchFunc(list, flannel.Nftables, func(c incident.Base, n flannel.Backend) int {

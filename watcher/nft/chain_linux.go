@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"flanwatch/conntrack/nfnl"
 	"flanwatch/flannel"
 	"flanwatch/flannel/wire"
 )
@@ -47,7 +48,7 @@ func newChain(id flannel.ChainID, table int) chain {
 }
 
 func (c *chain) fail(err error) error {
-	return fmt.Errorf("read %s %s %s: %w", c.id.Family, c.id.Table, c.id.Name, explain(err))
+	return fmt.Errorf("read %s %s %s: %w", c.id.Family, c.id.Table, c.id.Name, nfnl.Explain(err))
 }
 
 // readHead finds out whether the chain exists, which a dump of its rules does not tell: an absent chain has none either.

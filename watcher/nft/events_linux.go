@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"flanwatch/conntrack/nfnl"
 	"flanwatch/flannel"
 	"flanwatch/watcher/incident"
 )
@@ -76,7 +77,7 @@ func (e *Events) listen() error {
 		return fmt.Errorf("netlink socket: %w", err)
 	}
 	if err := unix.SetsockoptInt(e.fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, unix.NFNLGRP_NFTABLES); err != nil {
-		return fmt.Errorf("join group: %w", explain(err))
+		return fmt.Errorf("join group: %w", nfnl.Explain(err))
 	}
 	return nil
 }

@@ -10,15 +10,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"flanwatch/conntrack/nfnl"
 	"flanwatch/flannel"
 )
 
 // What keeps this package from reading at all.
 var (
 	// ErrNotPresent: the kernel has no nf_tables, or has not loaded it. It is not asked for then, since asking loads it.
-	ErrNotPresent = errors.New("not present")
+	ErrNotPresent = nfnl.ErrNotPresent
 	// ErrPrivilege: the kernel answers only holders of CAP_NET_ADMIN in the user namespace that owns the network namespace.
-	ErrPrivilege = errors.New("needs CAP_NET_ADMIN")
+	ErrPrivilege = nfnl.ErrPrivilege
 	// ErrUnsettled: the ruleset was changed during every one of many attempts to read it whole.
 	ErrUnsettled = errors.New("changed whenever it was read")
 )

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"flanwatch/conntrack/nfnl"
 	"flanwatch/flannel"
 )
 
@@ -33,7 +34,7 @@ func Open() (*Reader, error) {
 }
 
 func open() (*Reader, error) {
-	if err := present(os.DirFS("/")); err != nil {
+	if err := nfnl.Present(os.DirFS("/"), nfnl.Tables); err != nil {
 		return nil, err
 	}
 	s, err := dial()
@@ -108,7 +109,7 @@ func (r *Reader) round() (whole bool, err error) {
 func (r *Reader) generation() (uint32, error) {
 	m, err := r.socket.ask(r.getGen)
 	if err != nil {
-		return 0, fmt.Errorf("read nf_tables generation: %w", explain(err))
+		return 0, fmt.Errorf("read nf_tables generation: %w", nfnl.Explain(err))
 	}
 	for a := (attributes{rest: m.body}); a.next(); {
 		if a.kind == unix.NFTA_GEN_ID {
@@ -116,12 +117,4 @@ func (r *Reader) generation() (uint32, error) {
 		}
 	}
 	return 0, fmt.Errorf("read nf_tables generation: %w", errMalformed)
-}
-
-// explain names the privilege that is missing.
-func explain(err error) error {
-	if errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("%w: %w", ErrPrivilege, err)
-	}
-	return err
 }

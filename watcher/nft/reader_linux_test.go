@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/fstest"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -379,39 +378,4 @@ func TestErrorsNameOperationAndObject(t *testing.T) {
 	}
 	_ = unix.Close(dead)
 	r.socket.fd = alive
-}
-
-func TestKernelWithoutNfTablesIsNotPresent(t *testing.T) {
-	const (
-		head   = "sk               Eth Pid        Groups   Rmem     Wmem     Dump  Locks    Drops    Inode\n"
-		route  = "0000000000000000 0   0          00000000 0        0        0     2        0        4026\n"
-		filter = "0000000000000000 12  0          00000000 0        0        0     2        0        4027\n"
-		user   = "0000000000000000 12  4711       00000000 0        0        0     2        0        4028\n"
-	)
-	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
-	for _, test := range []struct {
-		name, sockets, symbols string
-		module                 bool
-		want                   string
-	}{
-		{"as a module", head + route + filter, "", true, ""},
-		{"built in", head + route + filter, "0000000000000000 T start\n0000000000000000 t nf_tables_newrule\n", false, ""},
-		{"no nf_tables", head + route + filter, "0000000000000000 T start\n", false, "nf_tables: not present"},
-		{"no nfnetlink", head + route, "0000000000000000 t nf_tables_newrule\n", false, "nfnetlink: not present"},
-		{"only a socket of a user", head + route + user, "0000000000000000 t nf_tables_newrule\n", false, "nfnetlink: not present"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			root := fstest.MapFS{"proc/thread-self/net/netlink": file(test.sockets), "proc/kallsyms": file(test.symbols)}
-			if test.module {
-				root["sys/module/nf_tables/refcnt"] = file("1")
-			}
-			err := present(root)
-			if test.want == "" && err != nil || test.want != "" && (!errors.Is(err, ErrNotPresent) || err.Error() != test.want) {
-				t.Errorf("got %v, want %q", err, test.want)
-			}
-		})
-	}
-	if err := present(fstest.MapFS{}); err == nil || errors.Is(err, ErrNotPresent) {
-		t.Errorf("without /proc nothing can be told: %v", err)
-	}
 }

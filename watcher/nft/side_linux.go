@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"flanwatch/conntrack/nfnl"
 	"flanwatch/flannel"
 )
 
@@ -117,7 +118,7 @@ func newTable(id flannel.TableID) table {
 func (t *table) read(sock *socket) error {
 	_, err := sock.ask(t.get)
 	if err != nil && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("read table %s %s: %w", t.id.Family, t.id.Name, explain(err))
+		return fmt.Errorf("read table %s %s: %w", t.id.Family, t.id.Name, nfnl.Explain(err))
 	}
 	t.present = err == nil
 	return nil
