@@ -27,6 +27,7 @@ const (
 	actPanels
 	actIncidents
 	actFindings
+	actLeftovers
 	actNextIncident
 	actPrevIncident
 	actStepBack
@@ -80,6 +81,7 @@ var bindings = []binding{
 	{actLook, []string{"v"}, "v", "base chains", "base chains of every backend; enter opens one, and the chain that a rule jumps to", []place{inChains, inRules}},
 	{actIncidents, []string{"i"}, "i", "incidents", "incidents, and totals by kind", []place{inChains, inRules, inTimeline}},
 	{actFindings, []string{"f"}, "f", "findings", "findings: what is wrong, why, and what helps", []place{inChains, inRules, inTimeline}},
+	{actLeftovers, []string{"L"}, "L", "leftovers", "leftovers: what a Flannel that is gone left, and whether it is in force", []place{inChains, inRules}},
 	{actStepBack, []string{"left"}, "←", "earlier", "in an incident: to what happened before", []place{inIncident}},
 	{actStepOn, []string{"right"}, "→", "later", "in an incident: to what happened next", []place{inIncident}},
 	{actNextIncident, []string{"n"}, "n", "next", "the next incident", []place{inIncident}},

@@ -109,6 +109,8 @@ func (m *model) navigate(a action) bool {
 		m.moveInIncident(by)
 	case m.page == pageFindings:
 		m.finding.move(findingKeys(m.view.Findings), by)
+	case m.page == pageLeftovers:
+		m.leftover.move(leftoverKeys(m.leftoverRows()), by)
 	case m.focus == panelChains:
 		m.chains.move(idsOf(m.visible()), by)
 		m.rule = 0
@@ -126,7 +128,7 @@ func (m *model) navigate(a action) bool {
 func (m *model) pageSize() int {
 	l := m.layout()
 	switch {
-	case m.page == pageFindings:
+	case m.page == pageFindings || m.page == pageLeftovers:
 		return max(l.body/leastFinding, 1)
 	case m.page == pageIncident:
 		return l.body
@@ -170,6 +172,11 @@ func (m *model) choose(a action) bool {
 		m.turn(pageIncidents)
 	case actFindings:
 		m.turn(pageFindings)
+	case actLeftovers:
+		m.turn(pageLeftovers)
+		if m.page == pageLeftovers && m.opt.Hunt != nil {
+			m.opt.Hunt()
+		}
 	case actStepBack, actStepOn:
 		m.stepCursor(on(a == actStepOn, 2) - 1)
 	case actNextIncident, actPrevIncident:
@@ -350,6 +357,10 @@ func (m *model) selected() string {
 	case m.page == pageFindings:
 		if f := m.selectedFinding(); f != nil {
 			return textOf(m.findingText(f))
+		}
+	case m.page == pageLeftovers:
+		if r := m.selectedLeftover(); r != nil {
+			return textOf(m.leftoverText(r))
 		}
 	case m.page == pageEvent:
 		if e := m.selectedEvent(); e != nil {

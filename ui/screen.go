@@ -41,6 +41,7 @@ const (
 	pageIncident  // one of them
 	pageFindings  // all findings
 	pageFinding   // one of them in full
+	pageLeftovers // what Flannel left
 	pageBases     // the base chains of every backend
 	pageOpened    // one chain of them, or reached from one
 )
@@ -78,6 +79,7 @@ type screen struct {
 	cursor   int            // what of it the keys are on
 	closer   int            // how many steps its zoom is wider than the one that fits it
 	finding  selection[findingKey]
+	leftover selection[leftoverKey]
 
 	filter  string
 	typing  bool // the filter has the keys
@@ -142,6 +144,8 @@ func (s *screen) body(l layout) []string {
 		return s.incidentPage(l.body)
 	case pageFindings:
 		return s.findingsPage(l.body)
+	case pageLeftovers:
+		return s.leftoversPage(l.body)
 	}
 	return s.dashboard(l)
 }
@@ -155,7 +159,7 @@ func (s *screen) document() (box, bool) {
 		return s.notice(), true
 	case s.page == pageFinding:
 		return s.findingPage(), true
-	case s.page == pageIncidents || s.page == pageIncident || s.page == pageFindings || s.onLook():
+	case s.page == pageIncidents || s.page == pageIncident || s.page == pageFindings || s.page == pageLeftovers || s.onLook():
 		return box{}, false // what was seen stays there to be read
 	case s.blind() || s.noFlannel():
 		return s.notice(), true

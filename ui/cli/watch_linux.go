@@ -74,7 +74,7 @@ func watch(ctx context.Context, o *options, std Streams, screen ui.Options) erro
 	if o.onScreen(std) {
 		screen.Mailbox = ui.NewMailbox()
 		screen.Interval, screen.SetInterval = w.Interval(), w.SetInterval
-		screen.Look = w.Look
+		screen.Look, screen.Hunt = w.Look, w.WantHunt
 		screen.Flows = func(open bool) { l.readList(open, w.Now()) }
 		screen.Theme, screen.ASCII = ui.Theme(o.theme), o.ascii
 		go l.frames(ctx, w.Now, screen.Mailbox)
