@@ -26,6 +26,7 @@ type Watcher struct {
 	ns       *namespace
 	interval atomic.Int64 // time.Duration
 	kick     chan struct{}
+	hunts    chan struct{}
 	nft      nftRules
 	host     *hostFacts
 	events   *nft.Events // set by the goroutine that listens; nobody else touches it before that has ended
@@ -51,7 +52,10 @@ func Open(o Options) (*Watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Watcher{clock: newClock(), ns: ns, root: o.Root, state: o.State, probe: o.Probe, kick: make(chan struct{}, 1)}
+	w := &Watcher{
+		clock: newClock(), ns: ns, root: o.Root, state: o.State, probe: o.Probe,
+		kick: make(chan struct{}, 1), hunts: make(chan struct{}, 1),
+	}
 	w.interval.Store(int64(o.Interval))
 	w.nft.open = func() (*nft.Reader, error) { return within(ns, nft.Open) }
 	if w.host, err = openHost(ns, o); err != nil {
@@ -193,6 +197,8 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 			w.probed(p, *w.probe, sink)
 		case a := <-actions:
 			w.acted(a, sink)
+		case <-w.hunts:
+			w.Hunt(sink)
 		case <-w.kick:
 			nextNft = time.Now()
 		case <-timer.C:
