@@ -39,6 +39,7 @@ func Assess(f Facts, h History) Assessment {
 	}
 	j.judgeUnread()
 	j.judgeSplit()
+	j.judgeHostPorts()
 	j.judgeConntrack()
 	slices.SortFunc(j.chains, func(a, b flannel.ChainDiff) int { return a.ID.Compare(b.ID) })
 	slices.SortStableFunc(j.findings, func(a, b Finding) int {
@@ -68,7 +69,7 @@ var causes = []string{
 	"config-damaged", "config-key-ignored", "flannel-crash-looping", "table-unreadable", "subnet-mismatch", "backend-split",
 	"table-missing", "chain-missing", "chain-empty", "hook-missing", "base-differs", "rule-missing", "rule-order", "rule-extra",
 	"rule-duplicate", "rule-variant", "old-generation-rules", "leftover-table", "leftover-chain",
-	"conntrack-full", "conntrack-evicting", "snat-port-race", "flows-bare", "flows-translated", "stale-udp-flow", "arriving-snat",
+	"hostport-missing", "conntrack-full", "conntrack-evicting", "snat-port-race", "flows-bare", "flows-translated", "stale-udp-flow", "arriving-snat",
 	"conntrack-clash",
 }
 
