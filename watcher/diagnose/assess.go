@@ -44,6 +44,7 @@ func Assess(f Facts, h History) Assessment {
 	j.judgeSplit()
 	j.judgePaths()
 	j.judgeSurroundings()
+	j.judgeLostPorts()
 	j.judgeConntrack()
 	j.judgeRemains()
 	slices.SortFunc(j.chains, func(a, b flannel.ChainDiff) int { return a.ID.Compare(b.ID) })

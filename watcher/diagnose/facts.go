@@ -126,6 +126,7 @@ type History struct {
 	Resync        time.Duration                    // repair period seen, 0 if none was
 	Flannel       Flannel                          // the last verdict that found a dialect in use
 	Conntrack     conntrack.Trend                  // what the counters of connection tracking did in the last minute
+	HostPorts     []Lost                           // chains of CNI's portmap that went with Flannel's and did not come back
 	Stopped       flannel.Time                     // when the last process of Flannel went while we watched; zero if none did
 	Flapping      map[flannel.ChainID]Flap         // chains that somebody damages again and again
 }
