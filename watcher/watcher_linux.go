@@ -100,6 +100,7 @@ func (w *Watcher) Once(sink Sink) {
 	w.nft.read(w.clock.now, sink)
 	w.readLegacy(sink)
 	w.host.read(w.clock.now(), sink)
+	w.connections.findUses()
 	w.connections.readTable(w.clock.now, sink) // again: two readings tell what goes on
 }
 
@@ -174,10 +175,12 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 		case c := <-commits:
 			w.commits(c, commits, sink)
 			w.looker.rulesChanged()
+			w.connections.rulesChanged()
 		case o := <-looks:
 			sink(o)
 		case n := <-tables:
 			w.legacyNews(n, sink)
+			w.connections.rulesChanged()
 		case p := <-probes:
 			w.probed(p, *w.probe, sink)
 		case a := <-actions:
