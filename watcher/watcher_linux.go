@@ -113,6 +113,7 @@ func (w *Watcher) Once(sink Sink) {
 	w.readLegacy(sink)
 	w.host.read(w.clock.now(), sink)
 	w.paths.once(w.clock.now, sink)
+	w.connections.findUses()
 	w.connections.readTable(w.clock.now, sink) // again: two readings tell what goes on
 }
 
@@ -192,12 +193,14 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 			w.commits(c, commits, sink)
 			w.looker.rulesChanged()
 			w.paths.changed(false)
+			w.connections.rulesChanged()
 		case o := <-looks:
 			sink(o)
 		case o := <-ways:
 			sink(o)
 		case n := <-tables:
 			w.legacyNews(n, sink)
+			w.connections.rulesChanged()
 		case p := <-probes:
 			w.probed(p, *w.probe, sink)
 		case a := <-actions:
