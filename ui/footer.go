@@ -12,7 +12,7 @@ func (s *screen) here() place {
 		return inLook
 	case s.page == pageFlows:
 		return inFlows
-	case s.page == pageIncidents || s.page == pageFindings:
+	case s.page == pageIncidents || s.page == pageFindings || s.page == pagePaths:
 		return inLists
 	case s.page == pageIncident:
 		return inIncident
@@ -72,8 +72,6 @@ func (s *screen) works(a action) bool {
 	switch a {
 	case actSlower, actFaster:
 		return s.interval > 0
-	case actLook:
-		return s.looks
 	}
 	return true
 }

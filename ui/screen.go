@@ -43,6 +43,7 @@ const (
 	pageIncident  // one of them
 	pageFindings  // all findings
 	pageFinding   // one of them in full
+	pagePaths     // what becomes of typical packets, and why
 	pageBases     // the base chains of every backend
 	pageOpened    // one chain of them, or reached from one
 	pageFlows     // connections that are not as they should be
@@ -93,10 +94,13 @@ type screen struct {
 	order   order
 	reverse bool
 	looks   bool // base chains can be looked at
+	path    selection[pathKey]
 	bases   selection[flannel.ChainID]
 	trail   []visit // the chains opened one from the other
-	zoom    int     // index into zooms, or autoZoom
-	flash   string
+
+	fromPaths bool // the first of them was opened from a path
+	zoom      int  // index into zooms, or autoZoom
+	flash     string
 }
 
 // Smallest size at which something useful can be drawn.
@@ -143,6 +147,8 @@ func (s *screen) body(l layout) []string {
 		return s.text(b, l.body)
 	}
 	switch s.page {
+	case pagePaths:
+		return s.frame(s.pathsPage(l.body-2), l.body-2, true, false)
 	case pageBases, pageOpened:
 		return s.frame(s.lookBox(l.body-2), l.body-2, true, false)
 	case pageIncidents:
