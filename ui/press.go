@@ -127,6 +127,8 @@ func (m *model) navigate(a action) bool {
 		m.moveInIncident(by)
 	case m.page == pageFlows:
 		m.flow.move(flowKeys(m.flowRows()), by)
+	case m.page == pagePaths:
+		m.path.move(pathKeys(m.paths()), by)
 	case m.page == pageFindings:
 		m.finding.move(findingKeys(m.view.Findings), by)
 	case m.page == pageHistory:
@@ -238,6 +240,8 @@ func (m *model) turn(p page) {
 
 func (m *model) open() {
 	switch {
+	case m.page == pagePaths:
+		m.openPath()
 	case m.onLook():
 		m.openLook()
 	case m.view == nil:
@@ -406,6 +410,8 @@ func (m *model) selected() string {
 	doc, text := m.document()
 	switch {
 	case m.view == nil:
+	case m.page == pagePaths:
+		return m.pathCopy()
 	case m.onLook():
 		return m.lookCopy()
 	case m.page == pageFlows:

@@ -62,6 +62,8 @@ var keyTests = map[string]func(t *testing.T, tt *terminal){
 	},
 	"v": func(t *testing.T, tt *terminal) {
 		tt.keys("v")
+		tt.shows("Paths 0")
+		tt.keys("v")
 		tt.shows("Base chains 0")
 		tt.keys("v")
 		tt.shows("Timeline")

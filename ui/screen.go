@@ -45,6 +45,7 @@ const (
 	pageFindings  // all findings
 	pageFinding   // one of them in full
 	pageLeftovers // what Flannel left
+	pagePaths     // what becomes of typical packets, and why
 	pageBases     // the base chains of every backend
 	pageOpened    // one chain of them, or reached from one
 	pageHistory   // plans that were carried out
@@ -97,10 +98,13 @@ type screen struct {
 	order   order
 	reverse bool
 	looks   bool // base chains can be looked at
+	path    selection[pathKey]
 	bases   selection[flannel.ChainID]
 	trail   []visit // the chains opened one from the other
 	zoom    int     // index into zooms, or autoZoom
 	flash   string
+
+	fromPaths bool // the first chain of the trail was opened from a path
 
 	remedies bool // plans can be made
 	plays    bool // it is a recording that can be played
@@ -158,6 +162,8 @@ func (s *screen) body(l layout) []string {
 		return s.text(b, l.body)
 	}
 	switch s.page {
+	case pagePaths:
+		return s.frame(s.pathsPage(l.body-2), l.body-2, true, false)
 	case pageBases, pageOpened:
 		return s.frame(s.lookBox(l.body-2), l.body-2, true, false)
 	case pageIncidents:

@@ -134,6 +134,11 @@ func (w *walker) deliver(e *end, in iface) {
 
 func (w *walker) route(e *end, in, out iface) {
 	w.hopLimit(e)
+	if in.name == out.name {
+		// The kernel tells the sender of the shorter way by a packet of its own, which passes output as one of the same
+		// connection: rules there may have changed its mark.
+		e.live.state.connmark = bits{unknown: ^uint32(0)}
+	}
 	w.hook(e, place{hook: forward, in: in, out: out})
 	in.unsure = true
 	w.hook(e, place{hook: postrouting, in: in, out: out})
