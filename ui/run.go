@@ -38,6 +38,10 @@ type Options struct {
 	// Status gives one line about what is being recorded and where. It is called for each picture and must not wait.
 	Status   func() string
 	ReadOnly bool
+	// Ask is told what a person wants of plans. It must not wait: what comes of it is put into Answers, more than once if it
+	// takes time. Without the two there are no remedies.
+	Ask     func(Wish)
+	Answers *Box[Answer]
 	// Player is asked to move within a recording, nil where there is none.
 	Player Player
 

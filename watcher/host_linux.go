@@ -3,6 +3,7 @@ package watcher
 import (
 	"errors"
 	"reflect"
+	"sync/atomic"
 
 	"flanwatch/flannel"
 	"flanwatch/watcher/diagnose"
@@ -24,6 +25,7 @@ type hostFacts struct {
 	told  func(*about)                         // told of what others judge by, whenever that is new
 
 	around *around
+	seen   atomic.Pointer[flannel.Node] // for other goroutines: the node as it was read last, never changed
 
 	last struct {
 		node  flannel.Node
@@ -93,6 +95,7 @@ func (h *hostFacts) read(now flannel.Time, sink Sink) {
 	node := h.node.Node(procs, found.Near, rules, now)
 	if !host.Same(h.last.node, node) {
 		h.last.node, news = node, true
+		h.seen.Store(&node)
 		sink(&incident.Observation{Time: now, Node: &node})
 	}
 	if news {

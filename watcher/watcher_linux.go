@@ -36,6 +36,7 @@ type Watcher struct {
 
 	connections *connections
 	looker      *looker
+	paths       *paths
 	// wakeLegacy is set by the goroutine that watches the legacy tables; others only wake it.
 	wakeLegacy atomic.Pointer[legacy.Events]
 	gone       bool // the namespace was reported as gone
@@ -63,6 +64,7 @@ func Open(o Options) (*Watcher, error) {
 	w.connections = newConnections(ns, w.host.files)
 	w.host.told = func(a *about) { w.connections.about.Store(a) }
 	w.looker = newLooker()
+	w.paths = newPaths(ns, w.host)
 	return w, nil
 }
 
@@ -105,6 +107,7 @@ func (w *Watcher) Once(sink Sink) {
 	w.nft.read(w.clock.now, sink)
 	w.readLegacy(sink)
 	w.host.read(w.clock.now(), sink)
+	w.paths.once(w.clock.now, sink)
 	w.connections.readTable(w.clock.now, sink) // again: two readings tell what goes on
 }
 
@@ -145,6 +148,7 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 		listeners.Go(func() { w.keepProbing(ctx, *w.probe, probes) })
 	}
 	listeners.Go(func() { w.looker.run(ctx, w, looks) })
+	ways := make(chan *incident.Observation, 2)
 	actions := make(chan acted, 16)
 	if w.state != "" {
 		listeners.Go(func() { w.followActions(ctx, w.state, actions) })
@@ -155,6 +159,7 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 	w.nft.shows = func(generation uint32) bool { return w.catchUp(generation, commits, sink) }
 	defer func() { w.nft.shows = nil }()
 	w.host.read(w.clock.now(), sink)
+	listeners.Go(func() { w.paths.run(ctx, w.clock.now, ways) })
 	nextNft, nextHost, nextTable := time.Now(), time.Now(), time.Now()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -166,6 +171,7 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 		}
 		if !now.Before(nextHost) {
 			w.host.read(w.clock.now(), sink)
+			w.paths.changed(false) // links and routes announce nothing
 			w.checkNamespace(sink)
 			nextHost = now.Add(hostInterval)
 		}
@@ -180,7 +186,10 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 		case c := <-commits:
 			w.commits(c, commits, sink)
 			w.looker.rulesChanged()
+			w.paths.changed(false)
 		case o := <-looks:
+			sink(o)
+		case o := <-ways:
 			sink(o)
 		case n := <-tables:
 			w.legacyNews(n, sink)
@@ -234,7 +243,7 @@ func (w *Watcher) Close() error {
 	if w.events != nil {
 		errs = append(errs, w.events.Close())
 	}
-	errs = append(errs, w.looker.close(), w.connections.close(), w.host.close(), w.ns.close())
+	errs = append(errs, w.looker.close(), w.paths.close(), w.connections.close(), w.host.close(), w.ns.close())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("close watcher: %w", err)
 	}

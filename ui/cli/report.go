@@ -20,6 +20,7 @@ type report struct {
 	Node       nodeReport         `json:"node"`
 	Flannel    diagnose.Flannel   `json:"flannel"`
 	Chains     []chainReport      `json:"chains"`
+	Paths      []pathReport       `json:"paths"`
 	Conntrack  conntrackReport    `json:"conntrack"`
 	Findings   []diagnose.Finding `json:"findings"`
 	Leftovers  []diagnose.Remain  `json:"leftovers"`
@@ -74,6 +75,10 @@ func newReport(v *incident.View) report {
 	}
 	for _, c := range v.Chains {
 		r.Chains = append(r.Chains, newChainReport(c))
+	}
+	r.Paths = newPathReports(v.Paths)
+	if v.Paths.State == flannel.Unreadable {
+		r.Unreadable = append(r.Unreadable, unreadable{What: "paths", Why: v.Paths.Why})
 	}
 	for _, b := range v.Backends {
 		if b.State == flannel.Unreadable {

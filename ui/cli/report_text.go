@@ -22,6 +22,7 @@ func (r report) writeText(w io.Writer) error {
 	for i := range r.Chains {
 		r.Chains[i].text(&b)
 	}
+	r.textPaths(&b)
 	r.textLeftovers(&b)
 	r.Conntrack.text(&b)
 	for _, u := range r.Unreadable {

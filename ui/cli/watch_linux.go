@@ -76,7 +76,11 @@ func watch(ctx context.Context, o *options, std Streams, screen ui.Options) erro
 		screen.Interval, screen.SetInterval = w.Interval(), w.SetInterval
 		screen.Look, screen.Hunt = w.Look, w.WantHunt
 		screen.Flows = func(open bool) { l.readList(open, w.Now()) }
-		screen.Theme, screen.ASCII = ui.Theme(o.theme), o.ascii
+		screen.Theme, screen.ASCII, screen.ReadOnly = ui.Theme(o.theme), o.ascii, o.readOnly
+		desk := newDesk(o, l, w.Now)
+		screen.Ask, screen.Answers = desk.wish, desk.answers
+		go desk.run(ctx, w)
+		defer desk.finish()
 		go l.frames(ctx, w.Now, screen.Mailbox)
 		return runScreen(ctx, screen, std.Out)
 	}

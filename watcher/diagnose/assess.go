@@ -15,6 +15,7 @@ type Assessment struct {
 	Findings []Finding           // worst first, of equal ones causes above effects
 	Due      []flannel.Wanted    // the chains that Flannel should have here, as far as anything tells their rules
 	Leftover []Leftover          // what it left and does not use
+	Paths    []Path              // what becomes of typical packets; empty where that is not known
 
 	Remains []Remain // the same piece by piece, with links, routes and files
 
@@ -42,6 +43,7 @@ func Assess(f Facts, h History) Assessment {
 	j.judgeUnread()
 	j.judgeSplit()
 	j.judgeSurroundings()
+	j.judgePaths()
 	j.judgeConntrack()
 	j.judgeRemains()
 	slices.SortFunc(j.chains, func(a, b flannel.ChainDiff) int { return a.ID.Compare(b.ID) })
@@ -49,7 +51,7 @@ func Assess(f Facts, h History) Assessment {
 		return cmp.Or(a.Severity.Rank()-b.Severity.Rank(), causality(a.ID)-causality(b.ID))
 	})
 	return Assessment{
-		Flannel: j.flannel, Chains: j.chains, Findings: j.findings, Due: j.duties, Leftover: j.leftovers, Remains: j.remains,
+		Flannel: j.flannel, Chains: j.chains, Findings: j.findings, Due: j.duties, Leftover: j.leftovers, Remains: j.remains, Paths: j.paths,
 		Masquerade: j.masqueradeDue(),
 	}
 }
@@ -66,6 +68,7 @@ type judgement struct {
 	duties    []flannel.Wanted
 	leftovers []Leftover
 	remains   []Remain
+	paths     []Path
 }
 
 // causes lists finding ids, causes above effects.
@@ -75,7 +78,8 @@ var causes = []string{
 	"ipv6-no-masquerade",
 	"table-missing", "chain-missing", "chain-empty", "hook-missing", "base-differs", "rule-missing", "rule-order", "rule-extra",
 	"rule-duplicate", "rule-variant", "old-generation-rules", "leftover-table", "leftover-chain",
-	"pod-snat", "hostport-missing", "ipam-stale", "vxlan-checksum", "tool-missing",
+	"damaged-rule", "path-shadowed", "policy-shadowed", "foreign-drop", "foreign-snat", "pod-snat", "forward-dropped", "path-differs",
+	"hostport-missing", "ipam-stale", "vxlan-checksum", "tool-missing",
 	"leftover-saved-rules", "leftover-link", "leftover-route", "leftover-file",
 	"conntrack-full", "conntrack-evicting", "snat-port-race", "flows-bare", "flows-translated", "stale-udp-flow", "arriving-snat",
 	"conntrack-clash",

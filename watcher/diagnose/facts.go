@@ -23,6 +23,7 @@ type Facts struct {
 
 	Around  Surroundings             // settings, routes and programs of the node
 	Remains flannel.Reading[Remains] // what lies in files; Unread unless somebody asked
+	Paths   flannel.Reading[Paths]
 }
 
 // ProcessKind tells what a process is to Flannel.

@@ -30,6 +30,7 @@ type Observation struct {
 	Fault   *Fault                               // watching itself is in trouble, or well again
 	Probe   *Probe                               // a connection was tried from inside a pod
 	Action  *Action                              // flanwatch itself did something, or refused to
+	Paths   *flannel.Reading[diagnose.Paths]     // what becomes of typical packets was worked out from the rules of all owners
 }
 
 // Probe is one attempt to connect from inside a pod's network namespace, made of a new source port. Its observation is made

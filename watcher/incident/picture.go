@@ -25,6 +25,7 @@ func (s *State) View(now flannel.Time) *View {
 		Table:  s.table.view(),
 		Probe:  s.probeView(),
 	}
+	v.Paths = PathsView{State: s.facts.Paths.State, Why: s.facts.Paths.Why, Read: s.facts.Paths.At, List: s.verdict.Paths}
 	v.Table.Masquerade = s.masquerade
 	v.Bases, v.Opened = s.look.view()
 	if s.incidentsChanged {

@@ -111,6 +111,8 @@ func (s *State) Apply(o *Observation) {
 		s.applyTable(*o.Table, o.Time)
 	case o.Flows != nil:
 		s.applyFlows(o.Flows, o.Time)
+	case o.Paths != nil:
+		s.applyPaths(o.Paths, o.Time)
 	case o.Bases != nil:
 		s.look.bases(o.Bases, o.Time)
 	case o.Opened != nil:
@@ -199,6 +201,17 @@ func (s *State) applyLinks(r *flannel.Reading[[]diagnose.Link], at flannel.Time)
 	s.facts.Links = *r
 	s.facts.Links.Value = slices.Clone(r.Value)
 	if r.State != before.State || r.Why != before.Why || !slices.Equal(r.Value, before.Value) {
+		s.judge(at)
+	}
+}
+
+// applyPaths folds what becomes of typical packets.
+func (s *State) applyPaths(r *flannel.Reading[diagnose.Paths], at flannel.Time) {
+	before := s.facts.Paths
+	s.facts.Paths = *r
+	s.facts.Paths.Value.Facts = slices.Clone(r.Value.Facts)
+	s.facts.Paths.Value.Verdicts = slices.Clone(r.Value.Verdicts)
+	if !diagnose.SamePaths(before, *r) {
 		s.judge(at)
 	}
 }

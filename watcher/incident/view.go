@@ -22,15 +22,24 @@ type View struct {
 	Hunted    flannel.Reading[struct{}] // whether files were looked through, and when
 	Settings  []diagnose.Setting        // switches of the kernel
 
-	Events []Event    // oldest first
-	Faults []Fault    // open ones
-	Table  TableView  // connection tracking
+	Events []Event   // oldest first
+	Faults []Fault   // open ones
+	Table  TableView // connection tracking
+	Paths  PathsView
 	Probe  *ProbeView // nil while no connection has been tried
 
 	Incidents []Incident // oldest first; open ones count on with Duration(Now)
 
 	Bases  []BasesView // of each backend that was looked at, in display order; empty while nobody looks
 	Opened *OpenedView // the chain that somebody opened, nil if there is none
+}
+
+// PathsView is what becomes of typical packets.
+type PathsView struct {
+	State flannel.ReadState
+	Why   string
+	Read  flannel.Time // when it last came out otherwise
+	List  []diagnose.Path
 }
 
 // BackendView is the health of one reader.
