@@ -3,6 +3,7 @@ package watcher
 import (
 	"errors"
 	"reflect"
+	"strconv"
 
 	"flanwatch/flannel"
 	"flanwatch/watcher/diagnose"
@@ -21,7 +22,9 @@ type hostFacts struct {
 	links *proc.LinkReader
 	node  *host.Reader
 	held  map[flannel.Backend]*flannel.Ruleset // the last rules of each backend that told networks
-	told  func(*about)                         // told of what others judge by, whenever that is new
+
+	iptables map[int]string // versions, by process
+	told     func(*about)   // told of what others judge by, whenever that is new
 
 	last struct {
 		node  flannel.Node
@@ -75,6 +78,7 @@ func (h *hostFacts) hold(rules *flannel.Ruleset) {
 func (h *hostFacts) read(now flannel.Time, sink Sink) {
 	found := h.scan.Scan(now)
 	procs := h.node.Running(found.Flannel)
+	h.tools(procs.Value, now)
 	news := changed(&h.last.procs, procs)
 	if news {
 		sink(&incident.Observation{Time: now, Procs: &procs})
@@ -92,6 +96,23 @@ func (h *hostFacts) read(now flannel.Time, sink Sink) {
 	if news {
 		h.told(&about{h.last.node, h.last.procs.Value})
 	}
+}
+
+// tools tells which iptables each process has, looked up once in the life of each.
+func (h *hostFacts) tools(procs []diagnose.Process, now flannel.Time) {
+	known := make(map[int]string, len(procs))
+	for i := range procs {
+		p := &procs[i]
+		version, old := h.iptables[p.PID]
+		if !old {
+			if root, err := host.OpenRoot("/proc/" + strconv.Itoa(p.PID) + "/root"); err == nil {
+				version = proc.IptablesIn(root, now).Value
+				_ = root.Close() // it was only read
+			}
+		}
+		known[p.PID], p.Iptables = version, version
+	}
+	h.iptables = known
 }
 
 // changed tells whether a reading says something new, and remembers it. The time of reading is not news.

@@ -10,6 +10,7 @@ import (
 	"flanwatch/watcher/host"
 	"flanwatch/watcher/incident"
 	"flanwatch/watcher/journal"
+	"flanwatch/watcher/proc"
 )
 
 // recorder begins to write the journal.
@@ -21,7 +22,7 @@ func (o *options) recorder(now flannel.Time) *journal.Recorder {
 		Path: o.journalPath(),
 		Header: journal.Header{
 			Version: version(), Node: name, BootID: boot, Session: now.Session,
-			Kernel: strings.TrimSpace(string(kernel)), OS: o.system(),
+			Kernel: strings.TrimSpace(string(kernel)), OS: o.system(), Iptables: o.iptables(now),
 		},
 	})
 }
@@ -45,6 +46,16 @@ func (o *options) system() string {
 		}
 	}
 	return ""
+}
+
+// iptables is the version of the node's package, "" if no database that is understood tells it. Nothing is run.
+func (o *options) iptables(now flannel.Time) string {
+	files, err := host.OpenRoot(o.root)
+	if err != nil {
+		return ""
+	}
+	defer files.Close()
+	return proc.IptablesIn(files, now).Value
 }
 
 // remembered is the state that the journal tells of the last hours; without a journal, that of knowing nothing.
