@@ -4,6 +4,7 @@ import (
 	"errors"
 	"reflect"
 	"strconv"
+	"sync/atomic"
 
 	"flanwatch/flannel"
 	"flanwatch/watcher/diagnose"
@@ -26,10 +27,14 @@ type hostFacts struct {
 	iptables map[int]string // versions, by process
 	told     func(*about)   // told of what others judge by, whenever that is new
 
+	seen   atomic.Pointer[flannel.Node] // for other goroutines: the node as it was read last, never changed
+	around *around
+
 	last struct {
 		node  flannel.Node
 		procs flannel.Reading[[]diagnose.Process]
 		links flannel.Reading[[]diagnose.Link]
+		near  []diagnose.Process
 	}
 }
 
@@ -58,7 +63,10 @@ func openHost(ns *namespace, o Options) (h *hostFacts, err error) {
 	}
 	h.scan.Recognize(h.links)
 	where := host.Options{Files: h.files, State: o.State, Networks: o.Networks, Subnets: o.Subnets}
-	h.node, err = within(ns, func() (*host.Reader, error) { return host.Open(where) })
+	if h.node, err = within(ns, func() (*host.Reader, error) { return host.Open(where) }); err != nil {
+		return h, err
+	}
+	h.around, err = openAround(ns, h.files)
 	return h, err
 }
 
@@ -91,11 +99,14 @@ func (h *hostFacts) read(now flannel.Time, sink Sink) {
 	node := h.node.Node(procs, found.Near, rules, now)
 	if !host.Same(h.last.node, node) {
 		h.last.node, news = node, true
+		h.seen.Store(&node)
 		sink(&incident.Observation{Time: now, Node: &node})
 	}
 	if news {
 		h.told(&about{h.last.node, h.last.procs.Value})
 	}
+	h.last.near = found.Near
+	h.around.read(found.Near, now, sink)
 }
 
 // tools tells which iptables each process has, looked up once in the life of each.
@@ -125,6 +136,9 @@ func changed[T any](last *flannel.Reading[T], r flannel.Reading[T]) bool {
 
 func (h *hostFacts) close() error {
 	var errs []error
+	if h.around != nil {
+		errs = append(errs, h.around.close()...)
+	}
 	if h.files != nil {
 		errs = append(errs, h.files.Close())
 	}

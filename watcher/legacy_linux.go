@@ -94,6 +94,7 @@ func (w *Watcher) legacyNews(n legacyNews, sink Sink) {
 		return
 	}
 	if n.commit != nil {
+		w.paths.changed(true)
 		n.commit.Who = w.legacyAuthor(n.commit.Who, n.at)
 		sink(&incident.Observation{Time: n.at, Commit: n.commit})
 	}

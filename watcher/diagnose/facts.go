@@ -20,6 +20,10 @@ type Facts struct {
 
 	Conntrack flannel.Reading[conntrack.Health] // counters of connection tracking
 	Flows     flannel.Reading[conntrack.Survey] // what its entries say of pods; Unread unless somebody asked
+
+	Paths   flannel.Reading[Paths]
+	Around  Surroundings             // settings, routes and programs of the node
+	Remains flannel.Reading[Remains] // what lies in files; Unread unless somebody asked
 }
 
 // ProcessKind tells what a process is to Flannel.

@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"slices"
 
 	"flanwatch/flannel"
 )
@@ -12,9 +13,12 @@ type Lost struct {
 	Since flannel.Time
 }
 
-// judgeHostPorts tells of host ports that nobody brings back: the portmap plugin writes its rules when a pod is made, and
-// never again.
-func (j *judgement) judgeHostPorts() {
+// judgeLostPorts tells of host ports that went while we watched and that nobody brings back: the portmap plugin writes its
+// rules when a pod is made, and never again. Where files tell which ports those are, that has been said already.
+func (j *judgement) judgeLostPorts() {
+	if slices.ContainsFunc(j.findings, func(f Finding) bool { return f.ID == "hostport-missing" }) {
+		return
+	}
 	for _, l := range j.history.HostPorts {
 		f := Finding{ID: "hostport-missing", Severity: Warning, Object: l.Chain.String(), Since: l.Since}
 		f.Summary = fmt.Sprintf("%s is gone since %s and stays so: host ports of pods here do not answer.", j.name(l.Chain),
