@@ -26,6 +26,10 @@ test: packages ## run all tests with the race detector
 evaluate: packages ## hold the verdicts of 2,000 generated rule sets against what receivers see (as root)
 	FLANWATCH_EVALUATE_SEEDS=2000 go test -timeout 60m -run TestVerdictsAreWhatReceiversSee -v ./flannel/path
 
+.PHONY: recordings
+recordings: ## record the lab's stories, for the demo where no lab can be built (as root)
+	cd watcher && FLANWATCH_RECORD=1 go test -run TestRecordTheLab -v .
+
 .PHONY: lint
 lint: ## vet, gofumpt, staticcheck, govulncheck
 	@sh scripts/lint.sh

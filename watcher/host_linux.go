@@ -3,6 +3,7 @@ package watcher
 import (
 	"errors"
 	"reflect"
+	"strconv"
 	"sync/atomic"
 
 	"flanwatch/flannel"
@@ -22,7 +23,9 @@ type hostFacts struct {
 	links *proc.LinkReader
 	node  *host.Reader
 	held  map[flannel.Backend]*flannel.Ruleset // the last rules of each backend that told networks
-	told  func(*about)                         // told of what others judge by, whenever that is new
+
+	iptables map[int]string // versions, by process
+	told     func(*about)   // told of what others judge by, whenever that is new
 
 	seen   atomic.Pointer[flannel.Node] // for other goroutines: the node as it was read last, never changed
 	around *around
@@ -83,6 +86,7 @@ func (h *hostFacts) hold(rules *flannel.Ruleset) {
 func (h *hostFacts) read(now flannel.Time, sink Sink) {
 	found := h.scan.Scan(now)
 	procs := h.node.Running(found.Flannel)
+	h.tools(procs.Value, now)
 	news := changed(&h.last.procs, procs)
 	if news {
 		sink(&incident.Observation{Time: now, Procs: &procs})
@@ -103,6 +107,23 @@ func (h *hostFacts) read(now flannel.Time, sink Sink) {
 	}
 	h.last.near = found.Near
 	h.around.read(found.Near, now, sink)
+}
+
+// tools tells which iptables each process has, looked up once in the life of each.
+func (h *hostFacts) tools(procs []diagnose.Process, now flannel.Time) {
+	known := make(map[int]string, len(procs))
+	for i := range procs {
+		p := &procs[i]
+		version, old := h.iptables[p.PID]
+		if !old {
+			if root, err := host.OpenRoot("/proc/" + strconv.Itoa(p.PID) + "/root"); err == nil {
+				version = proc.IptablesIn(root, now).Value
+				_ = root.Close() // it was only read
+			}
+		}
+		known[p.PID], p.Iptables = version, version
+	}
+	h.iptables = known
 }
 
 // changed tells whether a reading says something new, and remembers it. The time of reading is not news.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -25,7 +26,8 @@ func newDemo(o *options, std Streams) *cobra.Command {
 		Use:   "demo [SCENARIO]",
 		Short: "Show the screen on a throwaway node",
 		Long: `demo builds a Flannel node in network namespaces of its own, with real rules and real traffic, and
-watches it. It needs neither Flannel nor root, and leaves nothing behind.
+watches it. It needs neither Flannel nor root, and leaves nothing behind. Where the kernel gives neither
+root nor user namespaces, it plays a recording of that node instead, and says so on its first line.
 
 Scenarios: ` + strings.Join(lab.Scenarios(), ", ") + `.`,
 		Example:           "  flanwatch demo\n  flanwatch demo teardown",
@@ -49,7 +51,10 @@ func demo(ctx context.Context, name string, o *options, std Streams) error {
 		return exit(ExitUsage, err)
 	}
 	inside, code, err := lab.Enclose()
+	var lacking *lab.PrivilegeError
 	switch {
+	case errors.As(err, &lacking):
+		return demoRecorded(ctx, name, lacking, o, std)
 	case err != nil:
 		return exit(ExitUnreadable, err)
 	case !inside && code != ExitOK:
@@ -58,6 +63,9 @@ func demo(ctx context.Context, name string, o *options, std Streams) error {
 		return nil
 	}
 	node, err := lab.Start(ctx, scenario)
+	if errors.As(err, &lacking) {
+		return demoRecorded(ctx, name, lacking, o, std)
+	}
 	if err != nil {
 		return exit(ExitUnreadable, err)
 	}

@@ -130,6 +130,8 @@ func reportNode(b *strings.Builder, rec *journal.Recording) {
 	row("Flannel", join(nonEmpty(v.Flannel.Version, v.Flannel.Dialect, "rules as written since "+v.Flannel.Generation), ""))
 	row("Pod networks", fmt.Sprint(v.Node.Networks.Value))
 	row("Pods of this node", fmt.Sprint(v.Node.Subnets.Value))
+	row("iptables on the node", cmp.Or(h.Iptables, installedIptables(h)))
+	row("iptables where flanneld runs", v.Flannel.Iptables)
 	row("Kernel", h.Kernel)
 	row("System", join(nonEmpty(h.OS, v.Node.Distribution.Value), ""))
 	row("flanwatch", h.Version)

@@ -9,6 +9,7 @@ import (
 	"flanwatch/flannel"
 	"flanwatch/watcher/host"
 	"flanwatch/watcher/journal"
+	"flanwatch/watcher/proc"
 )
 
 // recorder begins to write the journal.
@@ -20,7 +21,7 @@ func (o *options) recorder(now flannel.Time) *journal.Recorder {
 		Path: o.journalPath(),
 		Header: journal.Header{
 			Version: version(), Node: name, BootID: boot, Session: now.Session,
-			Kernel: strings.TrimSpace(string(kernel)), OS: o.system(),
+			Kernel: strings.TrimSpace(string(kernel)), OS: o.system(), Iptables: o.iptables(now),
 		},
 	})
 }
@@ -44,6 +45,16 @@ func (o *options) system() string {
 		}
 	}
 	return ""
+}
+
+// iptables is the version of the node's package, "" if no database that is understood tells it. Nothing is run.
+func (o *options) iptables(now flannel.Time) string {
+	files, err := host.OpenRoot(o.root)
+	if err != nil {
+		return ""
+	}
+	defer files.Close()
+	return proc.IptablesIn(files, now).Value
 }
 
 // recordStatus says in one line what is being recorded and where, or why nothing is.

@@ -38,6 +38,11 @@ arrow a minute, @ goes to a time. Where there is no terminal, the events are pri
 }
 
 func replay(ctx context.Context, path, at string, o *options, std Streams) error {
+	return replayAs(ctx, path, at, filepath.Base(path), o, std)
+}
+
+// replayAs shows a recording under a name.
+func replayAs(ctx context.Context, path, at, name string, o *options, std Streams) error {
 	if o.output == "json" {
 		return exit(ExitUsage, errors.New("replay has no JSON output; use export -o json"))
 	}
@@ -66,7 +71,7 @@ func replay(ctx context.Context, path, at string, o *options, std Streams) error
 	defer cancel()
 	player := newPlayer()
 	screen := ui.Options{
-		Mailbox: ui.NewMailbox(), Mode: ui.ModeReplay, Detail: filepath.Base(path), Status: player.status, Player: player,
+		Mailbox: ui.NewMailbox(), Mode: ui.ModeReplay, Detail: name, Status: player.status, Player: player,
 		ReadOnly: true, Theme: ui.Theme(o.theme), ASCII: o.ascii,
 	}
 	screen.Ask, screen.Answers = player.desk(o.state)

@@ -45,6 +45,8 @@ type Process struct {
 	Started flannel.Time
 	Version string // from the build information of its executable, "" if unknown
 
+	Iptables string // version of the package in the file system that it sees, "" if unknown
+
 	Container Container
 }
 
@@ -116,6 +118,7 @@ type Flannel struct {
 	Backends   []flannel.Backend `json:"backends"`
 	Generation string            `json:"generation"`
 	Version    string            `json:"version"`
+	Iptables   string            `json:"-"` // version of iptables where it runs, "" if unknown
 	Evidence   []string          `json:"evidence"`
 }
 

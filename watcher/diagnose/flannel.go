@@ -42,7 +42,7 @@ func (j *judgement) judgeFlannel() {
 	}
 	fl.Generation = string(j.generationInUse())
 	for _, p := range j.procs() {
-		fl.Version = p.Version
+		fl.Version, fl.Iptables = p.Version, p.Iptables
 	}
 	fl.Evidence = j.evidence()
 }

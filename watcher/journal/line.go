@@ -20,7 +20,9 @@ type Header struct {
 	Time    flannel.Time `json:"time"`
 	Kernel  string       `json:"kernel"` // release of the node's kernel
 	OS      string       `json:"os"`     // name of the node's system, as a person would say it
-	Part    int          `json:"part"`   // number of the file within the session, from 1
+
+	Iptables string `json:"iptables"` // version of the node's package, "" if unknown
+	Part     int    `json:"part"`     // number of the file within the session, from 1
 }
 
 // Gap says that observations are missing.
