@@ -64,7 +64,25 @@ type Health struct {
 	SearchRestart Count `json:"searchRestart"` // look-ups begun anew, while the table was resized
 	ChainTooLong  Count `json:"chainTooLong"`
 	ICMPError     Count `json:"icmpError"`
+
+	// Whether a rule of each family makes the kernel track connections.
+	Use4 Use `json:"use4,omitempty"`
+	Use6 Use `json:"use6,omitempty"`
 }
+
+// Use tells whether some rule of a family uses connection tracking. Without one the kernel looks no packet up: entries that
+// are there are inert until they expire, and no new ones come.
+type Use uint8
+
+// The zero value is "not known".
+const (
+	UseUnknown Use = iota
+	UseNone
+	UseRules
+)
+
+// Inert tells whether no rule is known to use connection tracking in either family.
+func (h *Health) Inert() bool { return h.Use4 == UseNone && h.Use6 == UseNone }
 
 // Fill is the share of the table in use; known only where both figures are and there is a limit.
 func (h *Health) Fill() (float64, bool) {

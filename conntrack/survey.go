@@ -29,7 +29,8 @@ type Survey struct {
 	States       map[string]int `json:"states"` // entries by protocol and state
 
 	Masquerade map[flannel.Family]bool `json:"masquerade"` // families in which bare flows were looked for
-	Malformed  uint64                  `json:"malformed"`  // entries that could not be read
+	Births     Births                  `json:"births,omitzero"`
+	Malformed  uint64                  `json:"malformed"` // entries that could not be read
 }
 
 // Tally counts the flows of one kind.
@@ -59,6 +60,7 @@ type Talker struct {
 // Surveyor makes a Survey out of the entries of a dump. One entry costs no allocation, unless it is listed.
 type Surveyor struct {
 	c       *Classifier
+	ages    *Ages // nil where births are not followed
 	pods    map[netip.Addr]string
 	survey  Survey
 	kinds   map[Kind]*Tally
@@ -67,10 +69,13 @@ type Surveyor struct {
 	dests   *tops
 }
 
-// NewSurveyor prepares to look at a node.
-func NewSurveyor(t Topology) *Surveyor {
+// NewSurveyor prepares to look at a node. With ages it finds out which connections are alive whose births were announced.
+func NewSurveyor(t Topology, ages *Ages) *Surveyor {
+	if ages != nil {
+		ages.begin()
+	}
 	s := &Surveyor{
-		c: NewClassifier(t), pods: t.Pods, kinds: map[Kind]*Tally{}, states: new(states),
+		c: NewClassifier(t), ages: ages, pods: t.Pods, kinds: map[Kind]*Tally{}, states: new(states),
 		sources: new(tops), dests: new(tops), survey: Survey{Masquerade: t.Masquerade},
 	}
 	for _, k := range Kinds {
@@ -100,6 +105,9 @@ func (s *Surveyor) Add(f *Flow) {
 	tally.Flows++
 	if f.Replied() {
 		tally.Replied++
+	}
+	if kind == Bare && s.ages != nil {
+		s.ages.alive(f)
 	}
 	if tally.Flows > MaxFlows {
 		return
@@ -171,12 +179,16 @@ const (
 )
 
 // Interval is how long to wait between two surveys, given what the last one took.
-func Interval(took time.Duration) time.Duration { return max(surveyEvery, surveyShare*took) }
+func Interval(took time.Duration) time.Duration { return max(surveyEvery, Share(took)) }
+
+// Share is the least that a survey has to be away from the one before, given what that took.
+func Share(took time.Duration) time.Duration { return surveyShare * took }
 
 // Clone gives a survey that shares nothing with s.
 func (s *Survey) Clone() Survey {
 	c := *s
 	c.Kinds, c.States, c.Masquerade = maps.Clone(s.Kinds), maps.Clone(s.States), maps.Clone(s.Masquerade)
 	c.Flows, c.Sources, c.Destinations = slices.Clone(s.Flows), slices.Clone(s.Sources), slices.Clone(s.Destinations)
+	c.Births.Cohorts = slices.Clone(s.Births.Cohorts)
 	return c
 }

@@ -6,12 +6,10 @@ import (
 	"slices"
 	"testing"
 	"time"
-
-	"flanwatch/flannel"
 )
 
 func surveyOf(flows ...Flow) *Survey {
-	s := NewSurveyor(usual())
+	s := NewSurveyor(usual(), nil)
 	for i := range flows {
 		flows[i].ID = uint32(i + 1)
 		s.Add(&flows[i])
@@ -56,7 +54,7 @@ func TestASurveyCountsAllAndListsWhatIsWrong(t *testing.T) {
 }
 
 func TestBeyondItsBoundASurveyCountsAndDoesNotList(t *testing.T) {
-	s := NewSurveyor(usual())
+	s := NewSurveyor(usual(), nil)
 	for i := range MaxFlows + 500 {
 		f := bareFlow
 		f.Orig.SPort, f.ID = uint16(i), uint32(i)
@@ -69,7 +67,7 @@ func TestBeyondItsBoundASurveyCountsAndDoesNotList(t *testing.T) {
 }
 
 func TestAHealthyEntryCostsNoAllocation(t *testing.T) {
-	s := NewSurveyor(usual())
+	s := NewSurveyor(usual(), nil)
 	f := healthyFlow
 	if n := testing.AllocsPerRun(1000, func() { s.Add(&f) }); n != 0 {
 		t.Errorf("%v allocations", n)
@@ -140,36 +138,6 @@ func TestAPlanIsOfTheListedFlowsAndItsIDOfTheirBodies(t *testing.T) {
 	effect := all.Effect()
 	if len(effect) != 5 || effect[4] != "this cannot be undone: the kernel makes new entries, never the same ones" {
 		t.Errorf("%q", effect)
-	}
-}
-
-func TestAgesTellBirthsThatWereHeardOfAndSinceWhenTheOthersAreSeen(t *testing.T) {
-	when := func(s int) flannel.Time { return flannel.Time{Boot: time.Duration(s) * time.Second, Session: "test"} }
-	a := NewAges()
-	born, old := bareFlow, translatedFlow
-	born.ID, old.ID = 1, 2
-	a.Born(&born, when(10))
-	a.Born(&born, when(11)) // again, after a loss: the first counts
-	for look := 12; look < 15; look++ {
-		s := &Survey{Flows: []Sample{{Flow: born}, {Flow: old}}}
-		a.Mark(s, when(look))
-		if s.Flows[0].Born != when(10) || !s.Flows[1].Born.IsZero() || s.Flows[1].Seen != when(12) {
-			t.Errorf("at %d: %+v", look, s.Flows)
-		}
-	}
-	a.Mark(&Survey{}, when(15))
-	s := &Survey{Flows: []Sample{{Flow: old}}}
-	a.Mark(s, when(16))
-	if s.Flows[0].Seen != when(16) {
-		t.Errorf("one that was gone meanwhile is seen since %v", s.Flows[0].Seen)
-	}
-	for i := range maxAges + 10 {
-		f := bareFlow
-		f.ID = uint32(100 + i)
-		a.Born(&f, when(20))
-	}
-	if len(a.born) != maxAges || len(a.order) != maxAges {
-		t.Errorf("%d births are remembered", len(a.born))
 	}
 }
 

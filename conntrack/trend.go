@@ -85,9 +85,9 @@ const (
 )
 
 const (
-	// nearlyFull is the fill level above which a table has no room for a burst. Each processor counts for itself what is
+	// NearlyFull is the fill level above which a table has no room for a burst. Each processor counts for itself what is
 	// being set up, so a full table shows a little less than its limit.
-	nearlyFull = 0.95
+	NearlyFull = 0.95
 	// raceWorth is how many lost races matter: one connection in a long while is retried by its sender, and a warning for it
 	// would be a false alarm.
 	raceWorth = 3
@@ -99,7 +99,7 @@ const (
 func Symptoms(h Health, t Trend) []Symptom {
 	var out []Symptom
 	fill, known := h.Fill()
-	full := known && fill >= nearlyFull
+	full := known && fill >= NearlyFull
 	refused := t.Drop.Known && t.InsertFailed.Known && t.Drop.N > t.InsertFailed.N
 	evicts := t.EarlyDrop.Known && t.EarlyDrop.N > 0
 	if full && refused || known && fill >= 1 && !evicts {

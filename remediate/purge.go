@@ -19,10 +19,11 @@ func Purge(f Facts, c Choice) (Plan, []Refusal) {
 		guards = append(guards, e.purge(left, c)...)
 	}
 	p.Tables = e.tables
+	guards = append(guards, p.purgeConnections(f, c)...)
 	p.finish()
 	guards = append(append(f.absence(a, p), guards...), f.steady(p)...)
 	if p.Empty() {
-		guards = append(guards, f.unseen()...)
+		guards = append(guards, f.unlooked()...)
 	}
 	passed, refused := judged(guards, c)
 	if len(refused) > 0 {
@@ -30,6 +31,7 @@ func Purge(f Facts, c Choice) (Plan, []Refusal) {
 	}
 	p.Guards = passed
 	describePurge(&p, f, a)
+	p.Parts = []Part{connectionsPart(&p, f, c)}
 	return p, nil
 }
 
@@ -69,8 +71,8 @@ func (f Facts) absence(a diagnose.Assessment, p Plan) []Guard {
 	}}
 }
 
-// unseen is the guard on saying that nothing is left where nobody could look.
-func (f Facts) unseen() []Guard {
+// unlooked is the guard on saying that nothing is left where nobody could look.
+func (f Facts) unlooked() []Guard {
 	var out []Guard
 	for _, b := range flannel.Backends {
 		if r := f.Rules[b]; r.State == flannel.Unreadable {

@@ -31,19 +31,21 @@ type Receipt struct {
 	Place  Place       `json:"place"`
 	Result Result      `json:"result"`
 	Why    string      `json:"why,omitempty"`
+	By     Actor       `json:"by"`
 	Notes  []string    `json:"notes,omitempty"`  // what else a person should know of the result
 	Judged []string    `json:"judged,omitempty"` // guards that a person overrode
 	Backup string      `json:"backup"`
 	Undoes string      `json:"undoes,omitempty"`
 	Tables []TableEdit `json:"tables,omitempty"`
 	Edits  []Edit      `json:"edits,omitempty"`
+	Gone   []Gone      `json:"connections,omitempty"` // what was deleted, by tuple
 }
 
 // NewReceipt begins the receipt of a plan. Its ID starts with the time, so that names sort by it.
 func NewReceipt(p Plan, at time.Time, place Place) Receipt {
 	return Receipt{
 		ID: ReceiptID(p, at), Plan: p.ID, Kind: p.Kind, Title: p.Title, Time: at.UTC(), Place: place,
-		Result: ResultStarted, Undoes: p.Undoes, Tables: p.Tables, Edits: p.Edits,
+		Result: ResultStarted, Undoes: p.Undoes, Tables: p.Tables, Edits: p.Edits, Gone: p.Deletions(),
 	}
 }
 

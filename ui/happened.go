@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"flanwatch/flannel"
+	"flanwatch/watcher/diagnose"
 	"flanwatch/watcher/incident"
 )
 
@@ -35,6 +36,9 @@ func (s *screen) happenings(i *incident.Incident) []happening {
 	}
 	if !i.Verified.IsZero() {
 		out = append(out, happening{at: i.Verified, sign: signDone, as: roleGood, text: "a read showed the rules back in place", by: "flanwatch"})
+	}
+	if h, ok := firstBare(i); ok {
+		out = append(out, h)
 	}
 	slices.SortStableFunc(out, func(a, b happening) int { return int(a.at.Sub(b.at)) })
 	return out
@@ -141,6 +145,10 @@ func (s *screen) happenedColumns(list []happening) (text, who int, short bool) {
 // eventSign tells what broke something from what mended it.
 func eventSign(e *incident.Event) (string, role) {
 	switch e.Kind {
+	case incident.EventAction:
+		if e.Severity == diagnose.Info {
+			return signNone, roleKey
+		}
 	case incident.EventRefilled, incident.EventHookBack, incident.EventReadBack:
 		return signDone, roleGood
 	}

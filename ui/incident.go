@@ -169,7 +169,7 @@ func lineage(w *incident.Who) string {
 	return text
 }
 
-// lostBox says what it did. Connections are not counted for an incident: a dash is not a zero.
+// lostBox says what it did.
 func (s *screen) lostBox(i *incident.Incident) box {
 	b := box{title: "What was lost"}
 	if i.Before {
@@ -190,9 +190,7 @@ func (s *screen) lostBox(i *incident.Incident) box {
 		}
 		s.fact(&b, first(n, "rules"), roleText, fmt.Sprintf("%d of %s", lost, s.chainName(id)))
 	}
-	for _, label := range []string{"bare", "unanswered", "stuck"} {
-		s.fact(&b, label, roleDim, unknown)
-	}
+	s.bareFacts(&b, i)
 	return b
 }
 
@@ -247,6 +245,6 @@ func (s *screen) incidentReport() string {
 
 // concerns tells whether an event is about a chain of the incident, or about watching itself.
 func concerns(e *incident.Event, objects []flannel.ChainID) bool {
-	return slices.Contains(objects, e.Chain) ||
+	return slices.Contains(objects, e.Chain) || concernsAction(e, objects) ||
 		e.Chain == flannel.ChainID{} && (e.Kind == incident.EventReadFail || e.Kind == incident.EventReadBack || e.Kind == incident.EventUncertain)
 }

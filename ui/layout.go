@@ -11,6 +11,8 @@ type layout struct {
 	graph  int         // rows of the timeline that show the rate of the selected chain
 	status bool        // a line of its own above the keys
 	joined bool        // panels share their borders, to save rows
+	beside bool        // the table stands beside the rules
+	strip  bool        // the table is one line
 }
 
 // roomy is the height from which panels are boxes of their own and recording has a line of its own.
@@ -49,37 +51,34 @@ func (s *screen) layout() layout {
 	for _, r := range rows {
 		rules = max(rules, len(r.Rules))
 	}
-	shown, borders := 0, 0
-	for p := range panels {
-		if s.hidden[p] {
-			continue
-		}
-		if shown == 0 {
-			l.first = p
-		}
-		shown++
-		borders += 2
-	}
+	shown, borders := s.shown(&l)
 	if l.joined {
 		borders = shown + 1
 	}
 	free := l.body - borders
+	if l.beside {
+		rules = max(rules, leastTable)
+	}
 	for _, c := range []claim{
 		{panelChains, false, 1 + min(chains, 3)},
 		{panelTimeline, false, 2},
+		{panelTable, false, 1},
 		{panelRules, false, 1 + min(rules, 3)},
 		{panelChains, false, 1 + min(chains, 4)},
+		{panelTimeline, true, 1 + min(chains, 1)},
+		{panelRules, false, 1 + min(rules, 6)},
 		{panelTimeline, true, 1 + min(chains, 2)},
 		{panelRules, false, 1 + min(rules, 8)},
 		{panelChains, false, 1 + min(chains, 12)},
 		{panelTimeline, true, 1 + min(chains, 4)},
 		{panelTimeline, false, 6},
+		{panelTable, false, leastTable},
 		{panelChains, false, 1 + chains},
 		{panelRules, false, 1 + rules},
 		{panelTimeline, true, 1 + min(chains, 8)},
 		{panelTimeline, false, 8},
 	} {
-		free -= l.grant(c, free, s.hidden[c.p])
+		free -= l.grant(c, free, s.hidden[c.p] || c.p == panelTable && (l.beside || l.strip))
 	}
 	if c := s.current(); c != nil && c.Counted && l.lanes > 1 && free >= leastGraph {
 		l.graph = min(free, mostGraph)
@@ -94,6 +93,34 @@ func (s *screen) layout() layout {
 		l.rows[panelTimeline] += l.lanes + l.graph
 	}
 	return l
+}
+
+// downwards lists the panels from top to bottom; the table stands beside the rules or below them.
+var downwards = [panels]panel{panelChains, panelRules, panelTable, panelTimeline}
+
+// leastTable is how many lines of the table tell what matters.
+const leastTable = 6
+
+// shown decides where the table goes, and counts the panels below each other and the rows of their borders.
+func (s *screen) shown(l *layout) (panels, borders int) {
+	table := !s.hidden[panelTable]
+	l.beside = table && !l.joined && !s.hidden[panelRules] && s.width >= besideWidth
+	l.strip = table && l.joined && !(s.hidden[panelChains] && s.hidden[panelRules] && s.hidden[panelTimeline])
+	first := true
+	for _, p := range downwards {
+		if s.hidden[p] || p == panelTable && l.beside {
+			continue
+		}
+		if first {
+			l.first, first = p, false
+		}
+		panels++
+		if p == panelTable && l.strip {
+			continue
+		}
+		borders += 2
+	}
+	return panels, borders
 }
 
 // grant gives what is free towards a claim. Lanes come with their axis or not at all.

@@ -22,18 +22,21 @@ var intervals = []time.Duration{
 // press acts on a key.
 func (m *model) press(msg tea.KeyPressMsg) tea.Cmd {
 	key := msg.String()
-	if m.typing && m.edit(key, msg.Text) {
+	switch {
+	case m.dialog != nil:
+		return m.pressDialog(msg)
+	case m.prompt != nil:
+		return m.pressPrompt(key, msg.Text)
+	case m.typing && m.edit(key, msg.Text):
 		return nil
 	}
-	if m.opt.Player != nil && play(m.opt.Player, key) {
-		return nil
-	}
-	act, ok := actionOf(key)
+	act, ok := actionOf(key, m.plays)
 	if !ok {
 		return nil
 	}
 	defer m.tellLook()
-	if m.navigate(act) || m.choose(act) {
+	defer m.tellFlows()
+	if m.navigate(act) || m.choose(act) || m.play(act) {
 		return nil
 	}
 	switch act {
@@ -58,12 +61,19 @@ func (m *model) press(msg tea.KeyPressMsg) tea.Cmd {
 		return m.askBackground()
 	case actPanels:
 		m.toggle(panel(key[0] - '1'))
+	case actRemedy:
+		m.remedy()
+	case actUndo:
+		m.undo("")
+	case actHistory:
+		m.history()
 	}
 	return nil
 }
 
 // edit lets the filter take a key; it gives back false for those that keep their meaning while one types.
 func (m *model) edit(key, text string) bool {
+	filter := *m.filtered()
 	switch key {
 	case "enter":
 		m.typing = false
@@ -71,22 +81,30 @@ func (m *model) edit(key, text string) bool {
 		m.typing = false
 		m.setFilter("")
 	case "backspace":
-		_, n := utf8.DecodeLastRuneInString(m.filter)
-		m.setFilter(m.filter[:len(m.filter)-n])
+		_, n := utf8.DecodeLastRuneInString(filter)
+		m.setFilter(filter[:len(filter)-n])
 	case "ctrl+u":
 		m.setFilter("")
 	case "ctrl+w":
-		m.setFilter(m.filter[:strings.LastIndexByte(strings.TrimRight(m.filter, " "), ' ')+1])
+		m.setFilter(filter[:strings.LastIndexByte(strings.TrimRight(filter, " "), ' ')+1])
 	case "ctrl+c", "ctrl+z", "ctrl+l", "up", "down", "pgup", "pgdown":
 		return false
 	default:
-		m.setFilter(m.filter + text)
+		m.setFilter(filter + text)
 	}
 	return true
 }
 
 func (m *model) setFilter(f string) {
-	m.filter, m.dirty = f, true
+	*m.filtered(), m.dirty = f, true
+}
+
+// filtered is the filter of the page.
+func (s *screen) filtered() *string {
+	if s.page == pageFlows {
+		return &s.flowFilter
+	}
+	return &s.filter
 }
 
 // navigate moves; it gives back false for other actions.
@@ -107,8 +125,16 @@ func (m *model) navigate(a action) bool {
 		m.incident.move(m.numbers(), by)
 	case m.page == pageIncident:
 		m.moveInIncident(by)
+	case m.page == pageFlows:
+		m.flow.move(flowKeys(m.flowRows()), by)
+	case m.page == pagePaths:
+		m.path.move(pathKeys(m.paths()), by)
 	case m.page == pageFindings:
 		m.finding.move(findingKeys(m.view.Findings), by)
+	case m.page == pageHistory:
+		m.receipt.move(receiptIDs(m.receipts), by)
+	case m.page == pageLeftovers:
+		m.leftover.move(leftoverKeys(m.leftoverRows()), by)
 	case m.focus == panelChains:
 		m.chains.move(idsOf(m.visible()), by)
 		m.rule = 0
@@ -126,7 +152,7 @@ func (m *model) navigate(a action) bool {
 func (m *model) pageSize() int {
 	l := m.layout()
 	switch {
-	case m.page == pageFindings:
+	case m.page == pageFindings || m.page == pageLeftovers:
 		return max(l.body/leastFinding, 1)
 	case m.page == pageIncident:
 		return l.body
@@ -154,11 +180,18 @@ func (m *model) choose(a action) bool {
 	case actPrevPanel:
 		m.step(int(panels) - 1)
 	case actFilter:
-		m.typing, m.page, m.focus = true, pageDashboard, panelChains
-		m.hidden[panelChains] = false
+		m.startFilter()
 	case actSort:
+		if m.page == pageFlows {
+			m.flowOrder = (m.flowOrder + 1) % flowOrders
+			break
+		}
 		m.order = (m.order + 1) % orders
 	case actReverse:
+		if m.page == pageFlows {
+			m.flowReverse = !m.flowReverse
+			break
+		}
 		m.reverse = !m.reverse
 	case actPause:
 		m.pause()
@@ -170,6 +203,13 @@ func (m *model) choose(a action) bool {
 		m.turn(pageIncidents)
 	case actFindings:
 		m.turn(pageFindings)
+	case actFlows:
+		m.turn(pageFlows)
+	case actLeftovers:
+		m.turn(pageLeftovers)
+		if m.page == pageLeftovers && m.opt.Hunt != nil {
+			m.opt.Hunt()
+		}
 	case actStepBack, actStepOn:
 		m.stepCursor(on(a == actStepOn, 2) - 1)
 	case actNextIncident, actPrevIncident:
@@ -178,6 +218,16 @@ func (m *model) choose(a action) bool {
 		return false
 	}
 	return true
+}
+
+// startFilter gives the keys to the filter of the list of connections, or else to that of the chains.
+func (m *model) startFilter() {
+	m.typing = true
+	if m.page == pageFlows {
+		return
+	}
+	m.page, m.focus = pageDashboard, panelChains
+	m.hidden[panelChains] = false
 }
 
 // turn shows a page, or leaves it if it is shown.
@@ -190,6 +240,8 @@ func (m *model) turn(p page) {
 
 func (m *model) open() {
 	switch {
+	case m.page == pagePaths:
+		m.openPath()
 	case m.onLook():
 		m.openLook()
 	case m.view == nil:
@@ -197,10 +249,16 @@ func (m *model) open() {
 		m.incident.move(m.numbers(), 0) // a new one does not take its place
 		m.turn(pageIncident)
 		m.cursor, m.closer = 0, 0
+	case m.page == pageHistory:
+		if r := m.selectedReceipt(); r != nil {
+			m.undo(r.ID)
+		}
 	case m.page == pageFindings && len(m.view.Findings) > 0:
 		m.finding.move(findingKeys(m.view.Findings), 0)
 		m.turn(pageFinding)
 	case m.page != pageDashboard:
+	case m.focus == panelTable:
+		m.turn(pageFlows)
 	case m.focus == panelTimeline && len(m.view.Events) > 0:
 		m.turn(pageEvent)
 	case m.focus != panelTimeline && m.current() != nil:
@@ -211,6 +269,10 @@ func (m *model) open() {
 func (m *model) back() {
 	if m.onLook() {
 		m.backLook()
+		return
+	}
+	if m.page == pageFlows && m.flowFilter != "" {
+		m.setFilter("")
 		return
 	}
 	if m.page != pageDashboard {
@@ -263,7 +325,7 @@ func (m *model) stepIncident(by int) {
 func (m *model) step(by int) {
 	m.page = pageDashboard
 	for range panels {
-		m.focus = panel((int(m.focus) + by) % int(panels))
+		m.focus = downwards[(slices.Index(downwards[:], m.focus)+by)%int(panels)]
 		if !m.hidden[m.focus] {
 			return
 		}
@@ -329,10 +391,15 @@ func (m *model) copy() tea.Cmd {
 		m.say("nothing to copy")
 		return nil
 	}
+	return m.clip("copy", text)
+}
+
+// clip puts text on the clipboard, and into a file as well where the terminal is known not to take it.
+func (m *model) clip(what, text string) tea.Cmd {
 	if m.opt.silentClipboard() {
-		m.say("this terminal may not take it; " + m.saved("copy", text))
+		m.say("this terminal may not take it; " + m.saved(what, text))
 	} else {
-		m.say("copied to the terminal's clipboard")
+		m.say(what + " copied to the terminal's clipboard")
 	}
 	return tea.SetClipboard(text)
 }
@@ -343,13 +410,23 @@ func (m *model) selected() string {
 	doc, text := m.document()
 	switch {
 	case m.view == nil:
+	case m.page == pagePaths:
+		return m.pathCopy()
 	case m.onLook():
 		return m.lookCopy()
+	case m.page == pageFlows:
+		return m.flowCopy()
 	case m.page == pageIncidents || m.page == pageIncident:
 		return m.incidentReport()
+	case m.page == pageHistory:
+		return m.historyCopy()
 	case m.page == pageFindings:
 		if f := m.selectedFinding(); f != nil {
 			return textOf(m.findingText(f))
+		}
+	case m.page == pageLeftovers:
+		if r := m.selectedLeftover(); r != nil {
+			return textOf(m.leftoverText(r))
 		}
 	case m.page == pageEvent:
 		if e := m.selectedEvent(); e != nil {

@@ -62,6 +62,8 @@ var keyTests = map[string]func(t *testing.T, tt *terminal){
 	},
 	"v": func(t *testing.T, tt *terminal) {
 		tt.keys("v")
+		tt.shows("Paths 0")
+		tt.keys("v")
 		tt.shows("Base chains 0")
 		tt.keys("v")
 		tt.shows("Timeline")
@@ -157,8 +159,22 @@ var keyTests = map[string]func(t *testing.T, tt *terminal){
 	"3": func(t *testing.T, tt *terminal) {
 		tt.keys("3")
 		tt.hides("Timeline")
-		tt.keys("12")
+		tt.keys("124")
 		tt.shows("the last panel stays")
+	},
+	"4": func(t *testing.T, tt *terminal) {
+		tt.keys("4")
+		tt.hides("Conntrack")
+		tt.keys("4")
+		tt.shows("Conntrack")
+	},
+	"c": func(t *testing.T, tt *terminal) {
+		tt.keys("c")
+		tt.shows("reading")
+		tt.box.Put(withFlows())
+		tt.selects("bare", "10.244.3.17:40000")
+		tt.keys("c")
+		tt.shows("Timeline")
 	},
 	"i": func(t *testing.T, tt *terminal) {
 		tt.keys("i")
@@ -178,6 +194,29 @@ var keyTests = map[string]func(t *testing.T, tt *terminal){
 		tt.shows("severity   ▲ warning")
 		tt.keys("\x1b")
 		tt.selects("REJECT")
+		tt.keys("\x1b")
+		tt.shows("Timeline")
+	},
+	"r": func(t *testing.T, tt *terminal) {
+		tt.keys("r")
+		tt.shows("Confirm reapply")
+		tt.keys("\x1b")
+		tt.hides("Confirm")
+	},
+	"u": func(t *testing.T, tt *terminal) { tt.keys("u"); tt.shows("nothing was carried out here") },
+	"U": func(t *testing.T, tt *terminal) {
+		tt.keys("U")
+		tt.shows("No plan was carried out here")
+		tt.keys("U")
+		tt.shows("Timeline")
+	},
+	"L": func(t *testing.T, tt *terminal) {
+		tt.keys("L")
+		tt.shows("0 things, 0 in force")
+		tt.box.Put(leftovers())
+		tt.selects("chain", "FLANNEL-POSTRTG")
+		tt.keys("jj")
+		tt.selects("iptables-legacy ip6")
 		tt.keys("\x1b")
 		tt.shows("Timeline")
 	},
@@ -244,8 +283,8 @@ func (tt *terminal) quits(last string) {
 func TestEveryKeyDoesWhatHelpSays(t *testing.T) {
 	for _, b := range bindings {
 		for _, key := range b.keys {
-			if b.act == actSuspend {
-				continue // stops the process: has a test of its own
+			if b.act == actSuspend || b.mode != 0 {
+				continue // stops the process, or means something elsewhere: has a test of its own
 			}
 			check, ok := keyTests[key]
 			if !ok {
@@ -265,8 +304,8 @@ func TestEveryKeyDoesWhatHelpSays(t *testing.T) {
 func TestOtherLettersDoNothing(t *testing.T) {
 	m := still(t, emptied(), Options{})
 	before := m.at(100, 30)
-	for _, key := range []string{"h", "l", "x", "4", "0", "space"} {
-		if act, ok := actionOf(key); ok {
+	for _, key := range []string{"h", "l", "x", "5", "0", "space"} {
+		if act, ok := actionOf(key, false); ok {
 			t.Errorf("%s is bound to %d", key, act)
 		}
 	}

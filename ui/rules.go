@@ -113,8 +113,11 @@ func (s *screen) ruleColumns(c *incident.ChainView) ruleColumns {
 	if room() < widest+2 {
 		cols.target = min(cols.target, len("MASQUERADE"))
 	}
-	if room() < widest+2 && cols.status {
+	if room() < widest+2 && (cols.status || s.inner() < 70) {
 		cols.total = false
+	}
+	if room() < min(widest+2, 24) { // the sign tells it too
+		cols.status = false
 	}
 	cols.match = max(min(widest+2, room()), 10)
 	return cols

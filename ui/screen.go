@@ -5,7 +5,9 @@ import (
 	"strings"
 	"time"
 
+	"flanwatch/conntrack"
 	"flanwatch/flannel"
+	"flanwatch/remediate"
 	"flanwatch/watcher/incident"
 )
 
@@ -26,6 +28,7 @@ const (
 	panelChains panel = iota
 	panelRules
 	panelTimeline
+	panelTable
 	panels
 )
 
@@ -41,8 +44,12 @@ const (
 	pageIncident  // one of them
 	pageFindings  // all findings
 	pageFinding   // one of them in full
+	pageLeftovers // what Flannel left
+	pagePaths     // what becomes of typical packets, and why
 	pageBases     // the base chains of every backend
 	pageOpened    // one chain of them, or reached from one
+	pageHistory   // plans that were carried out
+	pageFlows     // connections that are not as they should be
 )
 
 // parents are the pages that one comes back to from those that were not opened on the dashboard.
@@ -78,16 +85,33 @@ type screen struct {
 	cursor   int            // what of it the keys are on
 	closer   int            // how many steps its zoom is wider than the one that fits it
 	finding  selection[findingKey]
+	leftover selection[leftoverKey]
+
+	flow        selection[conntrack.Key]
+	flowFilter  string
+	flowOrder   flowOrder
+	flowReverse bool
+	listens     bool // somebody looks at connections while the list is open
 
 	filter  string
-	typing  bool // the filter has the keys
+	typing  bool // the filter of the page has the keys
 	order   order
 	reverse bool
 	looks   bool // base chains can be looked at
+	path    selection[pathKey]
 	bases   selection[flannel.ChainID]
 	trail   []visit // the chains opened one from the other
 	zoom    int     // index into zooms, or autoZoom
 	flash   string
+
+	fromPaths bool // the first chain of the trail was opened from a path
+
+	remedies bool // plans can be made
+	plays    bool // it is a recording that can be played
+	dialog   *dialog
+	receipts []remediate.Receipt // as of the last look
+	receipt  selection[string]   // by ID
+	prompt   *string             // a time that is being typed, nil if none is
 }
 
 // Smallest size at which something useful can be drawn.
@@ -113,7 +137,11 @@ func (s *screen) lines() []string {
 		return s.tooSmall()
 	}
 	l := s.layout()
-	out := append([]string{s.header(), s.topLine()}, s.body(l)...)
+	body := s.body(l)
+	if s.dialog != nil {
+		body = s.cover(body)
+	}
+	out := append([]string{s.header(), s.topLine()}, body...)
 	if l.status {
 		out = append(out, s.statusLine())
 	}
@@ -134,6 +162,8 @@ func (s *screen) body(l layout) []string {
 		return s.text(b, l.body)
 	}
 	switch s.page {
+	case pagePaths:
+		return s.frame(s.pathsPage(l.body-2), l.body-2, true, false)
 	case pageBases, pageOpened:
 		return s.frame(s.lookBox(l.body-2), l.body-2, true, false)
 	case pageIncidents:
@@ -142,6 +172,12 @@ func (s *screen) body(l layout) []string {
 		return s.incidentPage(l.body)
 	case pageFindings:
 		return s.findingsPage(l.body)
+	case pageHistory:
+		return s.historyPage(l.body)
+	case pageFlows:
+		return s.flowsPage(l.body)
+	case pageLeftovers:
+		return s.leftoversPage(l.body)
 	}
 	return s.dashboard(l)
 }
@@ -155,7 +191,8 @@ func (s *screen) document() (box, bool) {
 		return s.notice(), true
 	case s.page == pageFinding:
 		return s.findingPage(), true
-	case s.page == pageIncidents || s.page == pageIncident || s.page == pageFindings || s.onLook():
+	case s.page == pageIncidents || s.page == pageIncident || s.page == pageFindings || s.page == pageHistory || s.page == pageFlows ||
+		s.page == pageLeftovers || s.onLook():
 		return box{}, false // what was seen stays there to be read
 	case s.blind() || s.noFlannel():
 		return s.notice(), true
@@ -170,14 +207,32 @@ func (s *screen) document() (box, bool) {
 // dashboard stacks the panels that are shown.
 func (s *screen) dashboard(l layout) []string {
 	var out []string
-	draw := [panels]func(layout) box{panelChains: s.chainsPanel, panelRules: s.rulesPanel, panelTimeline: s.timelinePanel}
-	for p := range panels {
-		if l.rows[p] > 0 {
+	draw := [panels]func(layout) box{
+		panelChains: s.chainsPanel, panelRules: s.rulesPanel, panelTable: s.tablePanel, panelTimeline: s.timelinePanel,
+	}
+	for _, p := range downwards {
+		switch {
+		case p == panelTable && l.strip:
+			out = append(out, s.tableStrip(l.first == p))
+		case p == panelRules && l.beside:
+			out = append(out, s.rulesAndTable(l)...)
+		case l.rows[p] > 0 && (p != panelTable || !l.beside):
 			out = append(out, s.frame(draw[p](l), l.rows[p], l.first == p, l.joined)...)
 		}
 	}
 	if l.joined {
 		out = append(out, s.bottom())
+	}
+	return out
+}
+
+// rulesAndTable draws the two panels side by side.
+func (s *screen) rulesAndTable(l layout) []string {
+	r := s.narrow(s.tableWidth())
+	rules := s.narrow(s.width - r.width)
+	out := rules.frame(rules.rulesPanel(l), l.rows[panelRules], true, false)
+	for n, text := range r.frame(r.tablePanel(l), l.rows[panelRules], true, false) {
+		out[n] += text
 	}
 	return out
 }

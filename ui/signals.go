@@ -72,7 +72,7 @@ func (s *screen) columnOn(w axisWindow, t flannel.Time) int {
 //	│             −5 s      0 s       +5 s      +10 s                            │
 //	│ v4 POSTRTG  ━━━━━━━━━━×·········━━━━━━━━━━━━━━━━━━━━━━  empty for 4.886 s   │
 //	│ conn/s      ▃▃▄▃▃▅▃▂▃▄··········▂▃▃▄▃▅▃▃▂▃▄▃▃▃▄▃▃▅▃▃▃▃  41 at the cursor    │
-//	│ bare        –                                           not counted         │
+//	│ bare        ▁▁▁▁▁▁▁▁▁▁▂▃▄▅▆▇█████▇▇▇▆▆▆▅▅▅▅▄▄▄▄▃▃▃▃▃▃▃  peak 1,043, now 640  │
 //	│ commits               ╵4812     ╵4813                                       │
 //	│                       ▲                                 cursor at 0 s       │
 func (s *screen) signalsBox(i *incident.Incident) box {
@@ -95,7 +95,7 @@ func (s *screen) signalsBox(i *incident.Incident) box {
 	if line := s.rateSignal(i, w, cursor); line != "" {
 		b.lines = append(b.lines, line)
 	}
-	b.lines = append(b.lines, s.note(s.signal(w, "bare").put(roleDim, unknown), w, roleDim, "not counted"))
+	b.lines = append(b.lines, s.bareSignal(i, w))
 	if line := s.commitSignal(w, list); line != "" {
 		b.lines = append(b.lines, line)
 	}

@@ -42,6 +42,7 @@ func newStory() *story {
 		Networks: flannel.Know(networks, "/run/flannel/subnet.env", at(started)),
 		Subnets:  flannel.Know(subnets, "/run/flannel/subnet.env", at(started)),
 	}
+	s.Table = calmTable()
 	s.Flannel = diagnose.Flannel{State: diagnose.FlannelLive, Dialect: "iptables", Generation: "v0.21.0"}
 	return s
 }

@@ -2,7 +2,6 @@ package watcher
 
 import (
 	"errors"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,6 +9,8 @@ import (
 	"flanwatch/conntrack"
 	"flanwatch/conntrack/ctnl"
 	"flanwatch/flannel"
+	"flanwatch/watcher/diagnose"
+	"flanwatch/watcher/host"
 	"flanwatch/watcher/incident"
 )
 
@@ -19,30 +20,33 @@ const tableInterval = time.Second
 // connections reads connection tracking: its counters always, its entries only while somebody wants them.
 type connections struct {
 	ns     *namespace
-	host   *hostFacts
 	meter  *ctnl.Meter
 	tried  flannel.Time
+	reader *ctnl.Reader // of entries, opened by the first look
 	around *surroundings
+	pods   *host.Pods
 	ages   *conntrack.Ages
 
-	wanted  atomic.Pointer[map[flannel.Family]bool] // families in which pods should be masqueraded; nil: nobody wants the entries
-	next    time.Time                               // when to look at the entries again
-	births  chan birth
-	hearing *ctnl.NewFlows
-	heard   sync.WaitGroup
+	about  atomic.Pointer[about]                // what connections are judged by
+	wanted atomic.Pointer[incident.FlowsWanted] // nil: nobody wants the entries
+	wake   chan struct{}
+
+	tracking tracking
+	uses     atomic.Pointer[uses] // nil: not known yet
+	changed  atomic.Bool          // rules changed since
 
 	deleting sync.Mutex
 	deleter  *ctnl.Reader // opened by the first deletion
 }
 
-// birth is a new connection as announced.
-type birth struct {
-	flow conntrack.Flow
-	at   flannel.Time
+// about is what the node's reader told last.
+type about struct {
+	node  flannel.Node
+	procs []diagnose.Process
 }
 
-func newConnections(ns *namespace, host *hostFacts) *connections {
-	return &connections{ns: ns, host: host, ages: conntrack.NewAges(), births: make(chan birth, 4096)}
+func newConnections(ns *namespace, files *host.Files) *connections {
+	return &connections{ns: ns, tracking: tracking{ns: ns}, ages: conntrack.NewAges(), pods: host.NewPods(files), wake: make(chan struct{}, 1)}
 }
 
 // readTable reads the counters.
@@ -65,6 +69,9 @@ func (c *connections) readTable(now func() flannel.Time, sink Sink) {
 		observeTable(missTable[conntrack.Health](err, now()), sink)
 		return
 	}
+	if u := c.uses.Load(); u != nil {
+		h.Use4, h.Use6 = u[0], u[1]
+	}
 	observeTable(flannel.Know(h, h.Source, now()), sink)
 }
 
@@ -81,9 +88,14 @@ func missTable[T any](err error, at flannel.Time) flannel.Reading[T] {
 
 // survey looks at every entry once. It gives how long that took.
 func (c *connections) survey(masquerade map[flannel.Family]bool, now func() flannel.Time, sink Sink) time.Duration {
+	err := c.open()
 	start := now()
 	var r flannel.Reading[conntrack.Survey]
-	if s, err := c.look(masquerade, now); err != nil {
+	var s *conntrack.Survey
+	if err == nil {
+		s, err = c.look(masquerade, now)
+	}
+	if err != nil {
 		r = missTable[conntrack.Survey](err, now())
 	} else {
 		c.ages.Mark(s, start)
@@ -96,14 +108,15 @@ func (c *connections) survey(masquerade map[flannel.Family]bool, now func() flan
 // attempts bounds how often a table that is resized while it is read is read again.
 const attempts = 3
 
+// open opens the reader of entries, once.
+func (c *connections) open() (err error) {
+	if c.reader == nil {
+		c.reader, err = within(c.ns, ctnl.Open)
+	}
+	return err
+}
+
 func (c *connections) look(masquerade map[flannel.Family]bool, now func() flannel.Time) (*conntrack.Survey, error) {
-	if c.meter == nil {
-		return nil, errNotOpen
-	}
-	reader, err := c.meter.Reader()
-	if err != nil {
-		return nil, err
-	}
 	t, err := c.topology(now())
 	if err != nil {
 		return nil, err
@@ -111,8 +124,8 @@ func (c *connections) look(masquerade map[flannel.Family]bool, now func() flanne
 	t.Masquerade = masquerade
 	for range attempts {
 		start := now()
-		s := conntrack.NewSurveyor(t)
-		if err = reader.Dump(ctnl.All, s.Add, s.Skip); err == nil {
+		s := conntrack.NewSurveyor(t, c.ages)
+		if err = c.reader.Dump(ctnl.All, s.Add, s.Skip); err == nil {
 			return s.Done(now().Sub(start)), nil
 		}
 		if !errors.Is(err, ctnl.ErrInterrupted) {
@@ -122,10 +135,14 @@ func (c *connections) look(masquerade map[flannel.Family]bool, now func() flanne
 	return nil, err
 }
 
-// errNotOpen: the counters could not be read either, and say why.
-var errNotOpen = errors.New("connection tracking cannot be read")
+// errNoNode: the node's configuration was not read yet.
+var errNoNode = errors.New("the node's networks were not read yet")
 
 func (c *connections) topology(now flannel.Time) (conntrack.Topology, error) {
+	about := c.about.Load()
+	if about == nil {
+		return conntrack.Topology{}, errNoNode
+	}
 	if c.around == nil {
 		around, err := within(c.ns, openSurroundings)
 		if err != nil {
@@ -133,84 +150,43 @@ func (c *connections) topology(now flannel.Time) (conntrack.Topology, error) {
 		}
 		c.around = around
 	}
-	return c.around.read(&c.host.last.node, c.host.last.procs.Value, now)
+	t, err := c.around.read(&about.node, about.procs, now)
+	t.Pods = c.pods.Names()
+	return t, err
 }
 
-// tick looks at the entries if they are wanted and due, and begins or ends listening for new ones.
-func (c *connections) tick(now func() flannel.Time, sink Sink) {
-	masquerade := c.wanted.Load()
-	if masquerade == nil {
-		c.deafen()
-		return
-	}
-	if time.Now().Before(c.next) {
-		return
-	}
-	c.listen(now) // first, so that what is born during the dump is not missed
-	c.next = time.Now().Add(conntrack.Interval(c.survey(*masquerade, now, sink)))
+// findUses searches the rules for those that make the kernel track connections. It gives how long that took.
+func (c *connections) findUses() time.Duration {
+	start := time.Now()
+	c.changed.Store(false)
+	u := c.tracking.find()
+	c.uses.Store(&u)
+	return time.Since(start)
 }
 
-// due is when tick has something to do at the latest.
-func (c *connections) due(otherwise time.Time) time.Time {
-	if c.wanted.Load() == nil {
-		return otherwise
+// rulesChanged notes that rules may have come or gone that make the kernel track connections.
+func (c *connections) rulesChanged() {
+	if !c.changed.Swap(true) {
+		c.poke()
 	}
-	return c.next
 }
 
-// listen opens the subscription unless it is open. Without it no birth is known, and the list says so.
-func (c *connections) listen(now func() flannel.Time) {
-	if c.hearing != nil {
-		return
+func (c *connections) poke() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
 	}
-	t, err := c.topology(now())
-	if err != nil || len(t.Networks) == 0 {
-		return
-	}
-	wanted := ctnl.Wanted{Networks: t.Networks, Inside: t.Inside()}
-	hearing, err := within(c.ns, func() (*ctnl.NewFlows, error) { return ctnl.Listen(wanted) })
-	if err != nil {
-		return
-	}
-	c.hearing = hearing
-	c.heard.Go(func() {
-		for {
-			var b birth
-			err := hearing.Next(time.Time{}, &b.flow)
-			switch {
-			case err == nil:
-				b.at = now()
-				select {
-				case c.births <- b:
-				default: // nobody keeps up; its age stays unknown
-				}
-			case errors.Is(err, ctnl.ErrLost), errors.Is(err, os.ErrDeadlineExceeded):
-			default:
-				return
-			}
-		}
-	})
-}
-
-// deafen ends the subscription, if there is one.
-func (c *connections) deafen() {
-	if c.hearing == nil {
-		return
-	}
-	_ = c.hearing.Wake()
-	c.heard.Wait()
-	_ = c.hearing.Close()
-	c.hearing = nil
 }
 
 func (c *connections) close() error {
-	c.deafen()
 	if c.around != nil {
 		c.around.close()
 	}
-	var errs []error
-	if c.deleter != nil {
-		errs = append(errs, c.deleter.Close())
+	errs := []error{c.tracking.close()}
+	for _, r := range []*ctnl.Reader{c.deleter, c.reader} {
+		if r != nil {
+			errs = append(errs, r.Close())
+		}
 	}
 	if c.meter != nil {
 		errs = append(errs, c.meter.Close())
@@ -218,24 +194,17 @@ func (c *connections) close() error {
 	return errors.Join(errs...)
 }
 
-// Survey looks at every connection once, after Once has read what they are judged by, and not while Run runs. masquerade tells in which families
-// pods are meant to leave with the node's address.
+// Survey looks at every connection once, after Once has read what they are judged by, and not while Run runs. masquerade
+// tells in which families pods are meant to leave with the node's address.
 func (w *Watcher) Survey(masquerade map[flannel.Family]bool, sink Sink) {
 	w.connections.survey(masquerade, w.clock.now, sink)
 }
 
-// WantFlows makes Run look at the connections again and again and listen for new ones, until it is called with nil. It may be
-// called at any time. Listening costs the data path some 3 µs for every new connection.
-func (w *Watcher) WantFlows(masquerade map[flannel.Family]bool) {
-	if masquerade == nil {
-		w.connections.wanted.Store(nil)
-	} else {
-		w.connections.wanted.Store(&masquerade)
-	}
-	select {
-	case w.kick <- struct{}{}:
-	default:
-	}
+// WantFlows makes Run look at the connections again and again, and listen for new ones if that is wanted, until it is called
+// with nil. It may be called at any time and must not be changed afterwards.
+func (w *Watcher) WantFlows(wanted *incident.FlowsWanted) {
+	w.connections.wanted.Store(wanted)
+	w.connections.poke()
 }
 
 // Unstick deletes one connection, as ctnl.Reader.Delete does, on a socket of its own. It may be called while Run runs.

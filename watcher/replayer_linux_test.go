@@ -33,6 +33,11 @@ type restart struct {
 	Ended   float64 // when its process had ended, milliseconds from the start of the record
 	Started float64 // when the next was started
 	Commits []recorded
+
+	Before    map[string]int // rules of each chain when it began, nil where all were there
+	Others    int            // rules of others in the same table
+	NoForward bool           // flanneld was told to keep none
+	Network   string         // "new" where the rules that were written are those of another network
 }
 
 // recorded is one commit.
@@ -50,30 +55,60 @@ type changed struct {
 	Removed, Added int // rules; of a base chain, Flannel's jump
 }
 
-// Networks of the recorded nodes.
+// Networks of the recorded nodes, and of those that had another when flanneld came back.
 var (
 	recordedNetworks = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:244::/48")}
 	recordedSubnets  = []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:244:0:1::/64")}
+	newNetworks      = []netip.Prefix{netip.MustParsePrefix("10.245.0.0/16")}
+	newSubnets       = []netip.Prefix{netip.MustParsePrefix("10.245.1.0/24")}
 )
 
-// wanted lists the chains that its version keeps.
-func (r restart) wanted() (all []flannel.Wanted) {
-	g := flannel.GenV0210
-	switch {
-	case r.Backend == flannel.Nftables:
-		g = flannel.GenV0250
-	case r.Version == "v0.20.2":
-		g = flannel.GenV0202
-	}
+const newSubnetEnv = "FLANNEL_NETWORK=10.245.0.0/16\nFLANNEL_SUBNET=10.245.1.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n"
+
+// wanted lists the chains that its version keeps: while it goes from one mode to the other, those of both.
+func (r restart) wanted() []flannel.Wanted { return r.expected(recordedNetworks, recordedSubnets) }
+
+func (r restart) expected(networks, subnets []netip.Prefix) (all []flannel.Wanted) {
 	families := flannel.Families[:1]
 	if r.Dual {
 		families = flannel.Families[:]
 	}
-	for _, f := range families {
-		o := flannel.Options{RandomFully: true, Forward: true, Masq: true}
-		all = append(all, flannel.Expected(recordedNetworks, recordedSubnets, g, o, r.Backend, f)...)
+	dialects := []flannel.Backend{r.Backend}
+	if r.Before != nil {
+		dialects = append(dialects, flannel.Nftables)
+	}
+	o := flannel.Options{RandomFully: true, Forward: !r.NoForward, Masq: true}
+	for _, b := range dialects {
+		g := flannel.GenV0210
+		switch {
+		case b == flannel.Nftables:
+			g = flannel.GenV0250
+		case r.Version == "v0.20.2":
+			g = flannel.GenV0202
+		}
+		for _, f := range families {
+			all = append(all, flannel.Expected(networks, subnets, g, o, b, f)...)
+		}
 	}
 	return all
+}
+
+// written gives the rules that flanneld writes into a chain.
+func (r restart) written(w flannel.Wanted) []flannel.Rule {
+	if r.Network == "" {
+		return w.Rules
+	}
+	all := r.expected(newNetworks, newSubnets)
+	return all[slices.IndexFunc(all, func(x flannel.Wanted) bool { return x.ID == w.ID })].Rules
+}
+
+// before tells how many of its rules a chain had when it began, and whether it and its jump were there.
+func (r restart) before(w flannel.Wanted) (rules int, present, hooked bool) {
+	if r.Before == nil {
+		return len(w.Rules), true, true
+	}
+	n, present := r.Before[w.ID.Family.String()+" "+w.ID.Table+" "+w.ID.Name]
+	return n, present, r.Before[w.ID.Family.String()+" "+w.ID.Table+" "+w.HookChain.Name] > 0
 }
 
 // of finds the chain that a change is about, and tells whether it is about Flannel's own and not the base chain.
@@ -157,12 +192,11 @@ func link(dir, name, target string) error {
 // flanneld starts a process for each commit in time.
 func (e errand) flanneld() error {
 	var children sync.WaitGroup
+	var byTools []errand
 	for i, c := range e.Restart.Commits[e.First : e.First+e.Count] {
 		one := errand{Restart: e.Restart, Zero: e.Zero, First: e.First + i, Count: 1}
-		if e.Restart.Backend == flannel.IptablesLegacy {
-			if err := one.writeLegacy(); err != nil {
-				return err
-			}
+		if c.Program == "" {
+			byTools = append(byTools, one)
 			continue
 		}
 		cmd := one.prepared(fullName(c.Program))
@@ -171,7 +205,17 @@ func (e errand) flanneld() error {
 		}
 		children.Go(func() { _ = cmd.Wait() }) // it says itself what went wrong
 	}
+	for _, one := range byTools {
+		if err := one.writeLegacy(); err != nil {
+			return err
+		}
+	}
 	children.Wait()
+	if e.Restart.Network != "" && e.First+e.Count == len(e.Restart.Commits) {
+		if err := os.WriteFile("/run/flannel/subnet.env", []byte(newSubnetEnv), 0o644); err != nil {
+			return err
+		}
+	}
 	if e.Stays {
 		select {}
 	}
@@ -244,7 +288,7 @@ func (e errand) batch(b *wire.Batch, now map[flannel.Backend]*flannel.Ruleset) e
 				return err
 			}
 		}
-		id, rules := w.ID, w.Rules
+		id, rules := w.ID, e.Restart.written(w)
 		if !own {
 			id, rules = w.HookChain, []flannel.Rule{w.Hook}
 		}
@@ -305,11 +349,14 @@ func (e errand) restoreLines(w flannel.Wanted, commit recorded) []byte {
 		fallthrough
 	case filled:
 		fmt.Fprintf(&b, "-A %s %s\n", w.HookChain.Name, w.Hook)
-		for _, r := range w.Rules {
+		for _, r := range e.Restart.written(w) {
 			fmt.Fprintf(&b, "-A %s %s\n", w.ID.Name, r)
 		}
 	default:
-		fmt.Fprintf(&b, "-D %s %s\n-F %s\n", w.HookChain.Name, w.Hook, w.ID.Name)
+		fmt.Fprintf(&b, "-D %s %s\n", w.HookChain.Name, w.Hook)
+		for _, r := range w.Rules[:commit.Changes[0].Removed] {
+			fmt.Fprintf(&b, "-D %s %s\n", w.ID.Name, r)
+		}
 	}
 	b.WriteString("COMMIT\n")
 	return b.Bytes()

@@ -104,7 +104,7 @@ func BenchmarkTableOf250000(b *testing.B) {
 	n, r := fillBench(b)
 	survey := func(filters ...Filter) func() error {
 		return func() error {
-			s := conntrack.NewSurveyor(benchTopology())
+			s := conntrack.NewSurveyor(benchTopology(), nil)
 			for _, f := range filters {
 				if err := r.Dump(f, s.Add, s.Skip); err != nil {
 					return err

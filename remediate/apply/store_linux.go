@@ -46,13 +46,17 @@ func (s *Store) Begin(r remediate.Receipt) error {
 	return s.write("receipts", r.ID+".json", append(data, bytes.Repeat([]byte(" "), lastWords)...))
 }
 
-// Put writes a receipt, in place of an earlier state of the same one.
+// Put writes a receipt, in place of an earlier state of the same one, and notes how far the plan came.
 func (s *Store) Put(r remediate.Receipt) error {
 	data, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("write receipt: %w", err)
 	}
-	return s.write("receipts", r.ID+".json", data)
+	if err := s.write("receipts", r.ID+".json", data); err != nil {
+		return err
+	}
+	_ = s.Note(r.Action()) // the receipt is what counts; a full disk must not make a change look undone
+	return nil
 }
 
 // write puts a whole file in its place, on disk.
@@ -142,6 +146,12 @@ func (s *Store) Get(id string) (remediate.Receipt, error) {
 		return r, fmt.Errorf("read receipt %s: %w", id, err)
 	}
 	return r, nil
+}
+
+// Undone tells whether a plan was taken back since: then nothing of it is to be found again.
+func (s *Store) Undone(id string) bool {
+	r, err := s.Get(id)
+	return err == nil && r.Result == remediate.ResultUndone
 }
 
 func (s *Store) read(id string) ([]byte, error) {

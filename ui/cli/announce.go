@@ -20,6 +20,7 @@ type announcer struct {
 	out  io.Writer
 	told map[int]bool // by number: whether its end was told
 	last error        // trouble with the journal told last
+	lost error        // trouble with what others read, told last
 }
 
 // skip passes over what a view holds already.
@@ -57,6 +58,21 @@ func (a *announcer) trouble(now flannel.Time, err error) error {
 		text = "another process writes the journal; it will be taken over when that ends"
 	case err != nil:
 		text = "NOT RECORDING: " + flannel.Printable(err.Error())
+	}
+	_, failed := fmt.Fprintln(a.out, now.Wall.UTC().Format(lineTime)+"  "+text)
+	return failed
+}
+
+// exporting tells when what others read cannot be written, and when it can be again.
+func (a *announcer) exporting(now flannel.Time, err error) error {
+	before := a.lost
+	a.lost = err
+	text := "the metrics are written again"
+	switch {
+	case (before == nil) == (err == nil):
+		return nil
+	case err != nil:
+		text = "metrics are not written: " + flannel.Printable(err.Error())
 	}
 	_, failed := fmt.Fprintln(a.out, now.Wall.UTC().Format(lineTime)+"  "+text)
 	return failed

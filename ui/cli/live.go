@@ -25,7 +25,10 @@ type live struct {
 	revisions map[flannel.Backend]uint64
 	looks     map[string]flannel.ReadState
 	news      chan struct{}
-	settle    func() // waits until what was observed is recorded; nil where nothing is
+	list      bool // somebody reads the list of connections
+	wanted    *incident.FlowsWanted
+	wantFlows func(*incident.FlowsWanted) // told how closely connections are to be looked at; nil where nobody can
+	settle    func()                      // waits until what was observed is recorded; nil where nothing is
 }
 
 func newLive() *live {
@@ -40,6 +43,7 @@ func (l *live) observe(o *incident.Observation) {
 	l.mu.Lock()
 	l.state.Apply(o)
 	news := l.isNews(o)
+	l.attend(o.Time)
 	l.mu.Unlock()
 	if !news {
 		return
@@ -48,6 +52,25 @@ func (l *live) observe(o *incident.Observation) {
 	case l.news <- struct{}{}:
 	default:
 	}
+}
+
+// attend lets connections be looked at as closely as the state asks for.
+func (l *live) attend(now flannel.Time) {
+	if l.wantFlows == nil {
+		return
+	}
+	if w := l.state.WantsFlows(now, l.list); !w.Same(l.wanted) {
+		l.wanted = w
+		l.wantFlows(w)
+	}
+}
+
+// readList is told whether somebody reads the list of connections.
+func (l *live) readList(open bool, now flannel.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.list = open
+	l.attend(now)
 }
 
 // isNews tells whether an observation is worth a picture at once: anything but counters.

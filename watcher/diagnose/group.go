@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -28,6 +29,8 @@ var byID = map[string][]Group{
 	"table-missing":        {GroupMasquerade, GroupForward},
 	"path-shadowed":        {GroupMasquerade},
 	"foreign-snat":         {GroupMasquerade},
+	"damaged-rule":         {GroupMasquerade},
+	"path-differs":         {GroupMasquerade},
 	"ipv6-no-masquerade":   {GroupMasquerade},
 	"policy-shadowed":      {GroupForward},
 	"forward-dropped":      {GroupForward},
@@ -60,6 +63,37 @@ func (f Finding) Groups() []Group {
 		return []Group{GroupMasquerade}
 	}
 	return []Group{GroupForward}
+}
+
+// ofChains are the findings that can concern the chain that masquerades, or the one that accepts.
+var ofChains = []string{
+	"chain-empty", "chain-missing", "hook-missing", "rule-missing", "rule-extra", "rule-duplicate", "rule-order", "rule-variant",
+	"rules-flapping", "damaged-rule",
+}
+
+// ofNone are the findings that concern no chain and whose names do not tell their group.
+var ofNone = []string{
+	"backend-split", "subnet-mismatch", "config-key-ignored", "config-damaged", "hostport-missing", "ip-forward-off",
+	"bridge-nf-call-off", "br-netfilter-missing", "lock-held", "tool-missing", "vxlan-checksum", "route-missing",
+	"flannel-crash-looping",
+}
+
+// named are the findings whose names tell their group.
+var named = []string{
+	"leftover-chain", "leftover-table", "leftover-link", "leftover-route", "leftover-file", "leftover-saved-rules",
+	"conntrack-full", "conntrack-evicting",
+}
+
+// Catalogue lists the findings there can be, each with the parts of the verdict that it can belong to.
+func Catalogue() map[string][]Group {
+	out := maps.Clone(byID)
+	for _, id := range ofChains {
+		out[id] = []Group{GroupMasquerade, GroupForward}
+	}
+	for _, id := range slices.Concat(ofNone, named) {
+		out[id] = Finding{ID: id}.Groups()
+	}
+	return out
 }
 
 // In tells whether a finding belongs to a group; every one belongs to "".

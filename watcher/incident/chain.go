@@ -18,6 +18,9 @@ type chain struct {
 	bare   flannel.Time // since when it has been present or not, empty or not; zero if that was before we watched
 	lane   []Span
 
+	changed flannel.Time // when its rules or jumps were last seen to change, zero if they were not
+	changer *Who         // who did that, nil if unknown
+
 	hindsight bool // an announcement told of a time without rules that is over, as a read has shown already; its end is to come
 
 	wasGood bool // it has been good while we watched, and that was its last known state

@@ -50,6 +50,7 @@ func (s *State) cloneBackend(b *backend) {
 func (c *chain) clone() *chain {
 	d := *c
 	d.meter.rules = slices.Clone(c.meter.rules)
+	d.meter.sums = maps.Clone(c.meter.sums)
 	if c.history.points != nil {
 		// With the same room behind it: when that is used up, what is old is forgotten.
 		d.history.points = append(make([]float32, 0, cap(c.history.points)), c.history.points...)

@@ -31,8 +31,9 @@ type meter struct {
 	counted bool
 	good    bool // the last reading showed rules
 	total   flannel.Counter
-	mark    flannel.Time    // start of the span that the next speed covers
-	marked  flannel.Counter // total at the mark
+	sums    map[uint64]flannel.Counter // by a rule's body: what total is made of, whatever handles its copies had
+	mark    flannel.Time               // start of the span that the next speed covers
+	marked  flannel.Counter            // total at the mark
 	rate    Rate
 	history history
 }
@@ -71,8 +72,23 @@ func (m *meter) add(i int, v flannel.Counter, at flannel.Time) Growth {
 	t.seen = plus(t.seen, g.Delta)
 	if t.counts {
 		m.total = plus(m.total, g.Delta)
+		m.sum(t.body, g.Delta)
 	}
 	return g
+}
+
+// maxSums bounds the rules whose sums are kept: Flannel has at most eight in a chain, and somebody may write others for ever.
+const maxSums = 64
+
+func (m *meter) sum(body uint64, delta flannel.Counter) {
+	old, known := m.sums[body]
+	switch {
+	case !known && len(m.sums) >= maxSums:
+		return
+	case m.sums == nil:
+		m.sums = map[uint64]flannel.Counter{}
+	}
+	m.sums[body] = plus(old, delta)
 }
 
 // measure tells the speeds since the mark.

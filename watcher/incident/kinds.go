@@ -46,7 +46,7 @@ func (s *State) reconsiderRecent() {
 func (s *State) kindOf(inc *Incident) Kind {
 	first := inc.Spells[0].State
 	switch {
-	case inc.facts.residue:
+	case inc.facts.residue && !s.endedWith(inc):
 		return KindResidue
 	case s.startedBefore(inc) && !s.endedWith(inc):
 		return KindStartup
@@ -54,7 +54,7 @@ func (s *State) kindOf(inc *Incident) Kind {
 		return KindTeardown
 	case s.flaps(inc):
 		return KindFlapping
-	case inc.facts.others:
+	case inc.facts.others && !inc.Before: // of what went before we looked nothing tells with what else
 		return KindRulesetFlush
 	case inc.facts.table:
 		return KindTableGone
@@ -267,8 +267,13 @@ func effectsOf(inc *Incident) (diagnose.Severity, []string) {
 	if inc.facts.residue {
 		severity = diagnose.Info
 	}
-	if text := inc.Probe.text(); text != "" {
-		add(text)
+	for _, text := range []string{inc.Probe.text(), inc.Flows.text()} {
+		if text != "" {
+			add(text)
+		}
+	}
+	for i := range inc.Owners {
+		add(inc.Owners[i].text())
 	}
 	return severity, effects
 }

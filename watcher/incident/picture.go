@@ -15,12 +15,18 @@ func (s *State) View(now flannel.Time) *View {
 		Node:     s.facts.Node,
 		Flannel:  s.verdict.Flannel,
 		Findings: s.verdict.Findings,
-		Events:   s.events[:len(s.events):len(s.events)],
-		Faults:   s.faults,
-		Table:    s.table.view(),
-		Probe:    s.probeView(),
+
+		Leftovers: s.verdict.Remains,
+		Hunted:    flannel.Reading[struct{}]{State: s.facts.Remains.State, Why: s.facts.Remains.Why, At: s.facts.Remains.At},
+		Settings:  s.facts.Around.Settings,
+
+		Events: s.events[:len(s.events):len(s.events)],
+		Faults: s.faults,
+		Table:  s.table.view(),
+		Probe:  s.probeView(),
 	}
-	v.Table.Masquerade = s.verdict.Masquerade
+	v.Paths = PathsView{State: s.facts.Paths.State, Why: s.facts.Paths.Why, Read: s.facts.Paths.At, List: s.verdict.Paths}
+	v.Table.Masquerade = s.masquerade
 	v.Bases, v.Opened = s.look.view()
 	if s.incidentsChanged {
 		s.picture, s.incidentsChanged = slices.Clone(s.incidents), false
@@ -100,6 +106,7 @@ func (c *chain) ruleView(d flannel.RuleDiff, entries []flannel.Entry) RuleView {
 	v.Counted = entries[first].Counted
 	v.Counter, v.Rate = entries[first].Counter, c.meter.rules[first].rate
 	body, copies := entries[first].Body, d.Times-1
+	v.Total = c.meter.sums[body]
 	for i := first + 1; copies > 0 && i < min(len(entries), len(c.meter.rules)); i++ {
 		if entries[i].Body == body {
 			v.Counter = plus(v.Counter, entries[i].Counter)

@@ -87,6 +87,7 @@ func (w *world) nonsense(r *rand.Rand) {
 		{Procs: &none},
 		{Node: &flannel.Node{}},
 		{Fault: &Fault{}},
+		{Action: &Action{Kind: "purge", Result: ActionResult([]string{"verified", "refused", "started", "odd"}[r.IntN(4)]), Chains: []flannel.ChainID{id}}},
 	} {
 		if r.IntN(4) == 0 {
 			o.Time = w.now

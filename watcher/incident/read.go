@@ -17,6 +17,7 @@ type backend struct {
 	read     flannel.Time            // last good read
 	every    time.Duration           // between the last two good reads
 	past     map[flannel.ChainID]int // rules of others in base chains, before the last news
+	others   []flannel.Mark          // as the last news of them told
 	lost     bool                    // announcements were lost since the last good read
 	booked   flannel.Time            // when rules was last carried on from an announcement
 }
@@ -136,7 +137,7 @@ func (s *State) readFailed(b *backend, r *flannel.Reading[flannel.Ruleset], at f
 
 // readNews folds a read that differs in more than counters.
 func (s *State) readNews(b *backend, rs *flannel.Ruleset, r *flannel.Reading[flannel.Ruleset], at flannel.Time) {
-	n := news{at: at, first: b.read.IsZero(), counters: true, generation: rs.Generation}
+	n := news{at: s.announced(b, rs.Generation, at), read: at, first: b.read.IsZero(), counters: true, generation: rs.Generation}
 	n.who = s.who(b, b.rules.Generation, rs.Generation)
 	if b.state == flannel.Unreadable {
 		s.note(Event{Time: at, Kind: EventReadBack, Severity: diagnose.Info, Text: b.name.String() + " can be read again"})
@@ -154,6 +155,21 @@ func (s *State) readNews(b *backend, rs *flannel.Ruleset, r *flannel.Reading[fla
 	b.lost = false
 }
 
+// announced is when the ruleset that a read at a time shows came about: when its commit was announced, if that was just
+// before.
+func (s *State) announced(b *backend, generation uint32, at flannel.Time) flannel.Time {
+	for i := len(s.commits) - 1; i >= 0 && generation != 0; i-- {
+		c := &s.commits[i]
+		if d := at.Sub(c.at); d < 0 || d > overtaken {
+			break
+		}
+		if c.generation == generation && oneSequence(c.backend, b.name) {
+			return c.at
+		}
+	}
+	return at
+}
+
 // change puts the next ruleset in place of the last.
 func (b *backend) change(next flannel.Ruleset) {
 	b.past = map[flannel.ChainID]int{}
@@ -167,7 +183,8 @@ func (b *backend) change(next flannel.Ruleset) {
 
 // news says how a new ruleset of a backend became known.
 type news struct {
-	at       flannel.Time
+	at       flannel.Time // when it came about, as near as that is known
+	read     flannel.Time // when its counters were read
 	who      *Who
 	first    bool // nothing was known before, so nothing happened
 	counters bool // its counters are values of this moment
@@ -188,6 +205,7 @@ func (s *State) take(b *backend, n news) {
 	s.compare(b, n, false) // after it, since it says which rules of a base chain are Flannel's
 	s.author = nil
 	s.link(b)
+	s.followOthers(b, n)
 }
 
 func (s *State) compare(b *backend, n news, inOwn bool) {
@@ -214,13 +232,14 @@ func (s *State) compareChain(c *chain, rs *flannel.Ruleset, n news) {
 	restarted := false
 	switch {
 	case n.counters:
-		restarted = c.meter.take(entries, s.started, n.at)
+		restarted = c.meter.take(entries, s.started, n.read)
 	case len(entries) == 0:
 		c.pause()
 	}
 	switch {
 	case !known:
 	case !was.equal(is):
+		c.changed, c.changer = n.at, n.who
 		s.noteChange(c, was, is, n)
 	case restarted, fresh > 0 && is.rules > 0 && own(c.id):
 		s.noteRestart(c, n.who, n.at)

@@ -23,16 +23,62 @@ func (s *State) followSpells(at flannel.Time) {
 		switch {
 		case !c.listed:
 			s.closeSpell(c, at, false)
+		case bad(state) && s.readsAhead(c, at):
 		case bad(state):
 			s.openSpell(c, at)
 			c.wasGood = false
 		case state == flannel.ChainLeftover:
 			s.closeSpell(c, at, false)
 		case state != flannel.ChainUnreadable:
-			s.closeSpell(c, at, true)
+			s.endSpell(c, at)
 			c.wasGood = true
 		}
 	}
+}
+
+// readAgain is how long after its rules the node's files may be read anew. flanneld writes its rules first.
+const readAgain = 3 * time.Second
+
+// readsAhead tells whether a chain that seems incomplete was just written in full, for networks that the node's files may
+// name in a moment.
+func (s *State) readsAhead(c *chain, at flannel.Time) bool {
+	if c.diff.State != flannel.ChainPartial || c.spell != 0 || c.changed.IsZero() || at.Sub(c.changed) >= readAgain {
+		return false
+	}
+	all := &s.backend(c.id.Backend).rules
+	alone := flannel.Ruleset{Backend: c.id.Backend, Tables: all.Tables} // other chains may speak of the old networks still
+	for _, ch := range all.Chains {
+		if ch.ID == c.id || ch.ID == baseOf(c.id) {
+			alone.Chains = append(alone.Chains, ch)
+		}
+	}
+	for _, t := range flannel.Infer(&alone, nil, nil) {
+		for _, w := range flannel.Expected(t.Networks, t.Subnets, t.Generation, t.Options, t.Backend, t.Family) {
+			if w.ID == c.id && flannel.Compare(&alone, w).State == flannel.ChainOK {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// endSpell ends the spell of a chain that is good. Where its rules were what they are now before that was known, they
+// ended it.
+func (s *State) endSpell(c *chain, at flannel.Time) {
+	inc := s.incident(c.spell)
+	if inc == nil {
+		return
+	}
+	for _, sp := range inc.Spells {
+		if sp.Chain == c.id && sp.Open && s.author == nil && c.changed.Sub(sp.From) > 0 {
+			s.author = c.changer
+			defer func() { s.author = nil }()
+			s.closeSpell(c, c.changed, true)
+			s.verifySince(inc)
+			return
+		}
+	}
+	s.closeSpell(c, at, true)
 }
 
 // bad tells whether a chain in the state does less than Flannel wants of it.
@@ -56,7 +102,7 @@ func (s *State) openSpell(c *chain, at flannel.Time) {
 		}
 		return
 	}
-	if !c.wasGood && !runs(s.verdict.Flannel.State) {
+	if !c.wasGood && (!runs(s.verdict.Flannel.State) || s.settingUp() && s.sameCause(c.id, 0, at) < 0) {
 		return
 	}
 	s.beginSpell(c, c.diff.State, c.diff.Wanted-c.diff.Found, news{at: at, generation: s.generation(c.id.Backend)})
@@ -77,6 +123,13 @@ func (s *State) beginSpell(c *chain, state flannel.ChainState, lost int, n news)
 	inc.Spells = append(slices.Clip(inc.Spells), Spell{Chain: c.id, State: state, From: n.at, Open: true, Lost: lost})
 	inc.facts = inc.facts.and(s.circumstancesOf(c))
 	s.reconsider(inc)
+}
+
+// settingUp tells whether Flannel was started before our eyes and may not have come to all of its chains yet: one that was
+// never good is not lost.
+func (s *State) settingUp() bool {
+	return s.verdict.Flannel.State == diagnose.FlannelStarting &&
+		slices.ContainsFunc(s.starts, func(t flannel.Time) bool { return t.Sub(s.started) > 0 })
 }
 
 func runs(f diagnose.FlannelState) bool {
@@ -121,25 +174,28 @@ func (s *State) closeSpell(c *chain, at flannel.Time, good bool) {
 		return
 	}
 	inc.Spells = slices.Clone(inc.Spells)
-	open := false
+	open, end := false, at
 	for i := range inc.Spells {
 		sp := &inc.Spells[i]
 		if sp.Chain == c.id && sp.Open {
 			sp.Open, sp.To = false, at
 		}
-		open = open || sp.Open
+		if open = open || sp.Open; !sp.Open && sp.To.Sub(end) > 0 {
+			end = sp.To
+		}
 	}
-	inc.touched = at
+	inc.touched = end
 	switch {
-	case good:
+	case good && end == at:
 		inc.RecoveredBy = s.author
+	case good:
 	case s.switched(c.id):
 		inc.facts.residue, inc.RecoveredBy = true, s.author
 	default:
 		inc.unrecovered = true
 	}
 	if !open {
-		inc.Open, inc.End, inc.Complete = false, at, !inc.unrecovered
+		inc.Open, inc.End, inc.Complete = false, end, !inc.unrecovered
 	}
 	s.reconsider(inc)
 }
@@ -161,6 +217,14 @@ func (s *State) verify(b *backend, at flannel.Time) {
 			inc.Verified = at
 			s.incidentsChanged = true
 		}
+	}
+}
+
+// verifySince notes that a read has shown the rules already that ended an incident.
+func (s *State) verifySince(inc *Incident) {
+	read := s.backend(inc.Spells[0].Chain.Backend).read
+	if !inc.Open && inc.Complete && inc.Verified.IsZero() && read.Sub(inc.End) >= 0 {
+		inc.Verified = read
 	}
 }
 

@@ -49,8 +49,11 @@ type State struct {
 	bases    map[flannel.ChainID]*flannel.BaseChain
 	faults   []Fault
 	table    table
-	probe    ProbeView
-	look     look
+
+	masquerade map[flannel.Family]bool // families in which pods are meant to be masqueraded; replaced, never changed
+
+	probe ProbeView
+	look  look
 
 	incidents        []Incident
 	incidentsSeen    int
@@ -98,10 +101,18 @@ func (s *State) Apply(o *Observation) {
 		s.applyProcs(o.Procs, o.Time)
 	case o.Links != nil:
 		s.applyLinks(o.Links, o.Time)
+	case o.Around != nil:
+		s.applyAround(o.Around, o.Time)
+	case o.Remains != nil:
+		s.facts.Remains = *o.Remains
+		s.facts.Remains.Value = o.Remains.Value.Clone()
+		s.judge(o.Time)
 	case o.Table != nil:
 		s.applyTable(*o.Table, o.Time)
 	case o.Flows != nil:
 		s.applyFlows(o.Flows, o.Time)
+	case o.Paths != nil:
+		s.applyPaths(o.Paths, o.Time)
 	case o.Bases != nil:
 		s.look.bases(o.Bases, o.Time)
 	case o.Opened != nil:
@@ -110,6 +121,8 @@ func (s *State) Apply(o *Observation) {
 		s.applyFault(*o.Fault, o.Time)
 	case o.Probe != nil:
 		s.applyProbe(o.Probe, o.Time)
+	case o.Action != nil:
+		s.applyAction(o.Action, o.Time)
 	}
 	if s.unsettled() && o.Time.Sub(s.judged) >= reviewEvery {
 		s.judge(o.Time)
@@ -121,6 +134,14 @@ func (s *State) unsettled() bool {
 	switch s.verdict.Flannel.State {
 	case diagnose.FlannelStarting, diagnose.FlannelCrashing:
 		return true
+	}
+	if s.facts.Around.Lock.State == flannel.Known {
+		return true // a lock that is held for long
+	}
+	for _, c := range s.chains {
+		if c.listed && c.wasGood && bad(c.diff.State) && c.spell == 0 {
+			return true // it was written for networks that no file names yet
+		}
 	}
 	return !s.stopped.IsZero() || slices.ContainsFunc(s.verdict.Findings, func(f diagnose.Finding) bool {
 		return f.ID == "chain-empty"
@@ -184,6 +205,17 @@ func (s *State) applyLinks(r *flannel.Reading[[]diagnose.Link], at flannel.Time)
 	}
 }
 
+// applyPaths folds what becomes of typical packets.
+func (s *State) applyPaths(r *flannel.Reading[diagnose.Paths], at flannel.Time) {
+	before := s.facts.Paths
+	s.facts.Paths = *r
+	s.facts.Paths.Value.Facts = slices.Clone(r.Value.Facts)
+	s.facts.Paths.Value.Verdicts = slices.Clone(r.Value.Verdicts)
+	if !diagnose.SamePaths(before, *r) {
+		s.judge(at)
+	}
+}
+
 // applyFault opens, changes or closes the trouble of one reader.
 func (s *State) applyFault(f Fault, at flannel.Time) {
 	i := slices.IndexFunc(s.faults, func(g Fault) bool { return g.Reader == f.Reader })
@@ -220,6 +252,7 @@ func (s *State) judge(at flannel.Time) {
 		}
 	}
 	s.followSpells(at)
+	s.rememberMasquerade()
 	now := make(map[finding]flannel.Time, len(s.verdict.Findings))
 	for i := range s.verdict.Findings {
 		f := &s.verdict.Findings[i]
@@ -248,6 +281,7 @@ func (s *State) history(at flannel.Time) diagnose.History {
 		}
 	}
 	h.Conntrack = s.table.window()
+	h.HostPorts = s.hostPortsLost()
 	return h
 }
 

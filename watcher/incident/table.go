@@ -78,6 +78,7 @@ func (s *State) applyFlows(r *flannel.Reading[conntrack.Survey], at flannel.Time
 	s.table.flows = *r
 	s.table.flows.Value = r.Value.Clone()
 	s.facts.Flows = s.table.flows
+	s.effectOnFlows(&s.table.flows, at)
 	s.judge(at)
 }
 

@@ -17,15 +17,29 @@ type View struct {
 	Backends []BackendView
 	Chains   []ChainView        // sorted by ID
 	Findings []diagnose.Finding // worst first
-	Events   []Event            // oldest first
-	Faults   []Fault            // open ones
-	Table    TableView          // connection tracking
-	Probe    *ProbeView         // nil while no connection has been tried
+
+	Leftovers []diagnose.Remain         // what Flannel left, piece by piece
+	Hunted    flannel.Reading[struct{}] // whether files were looked through, and when
+	Settings  []diagnose.Setting        // switches of the kernel
+
+	Events []Event   // oldest first
+	Faults []Fault   // open ones
+	Table  TableView // connection tracking
+	Paths  PathsView
+	Probe  *ProbeView // nil while no connection has been tried
 
 	Incidents []Incident // oldest first; open ones count on with Duration(Now)
 
 	Bases  []BasesView // of each backend that was looked at, in display order; empty while nobody looks
 	Opened *OpenedView // the chain that somebody opened, nil if there is none
+}
+
+// PathsView is what becomes of typical packets.
+type PathsView struct {
+	State flannel.ReadState
+	Why   string
+	Read  flannel.Time // when it last came out otherwise
+	List  []diagnose.Path
 }
 
 // BackendView is the health of one reader.
@@ -58,6 +72,7 @@ type RuleView struct {
 	flannel.RuleDiff
 	Counted bool
 	Counter flannel.Counter // as the kernel has it now
+	Total   flannel.Counter // of rules of this text, accumulated while watching: never falls while the rule is there
 	Rate    Rate
 }
 
@@ -90,6 +105,8 @@ const (
 	EventReadFail  EventKind = "reader-failed"
 	EventReadBack  EventKind = "reader-back"
 	EventUncertain EventKind = "changes-lost"
+	EventSetting   EventKind = "setting-changed"
+	EventAction    EventKind = "action" // of flanwatch itself
 )
 
 // Event is something derived from observations that a person wants to see.
@@ -97,10 +114,11 @@ type Event struct {
 	Time       flannel.Time      `json:"time"`
 	Kind       EventKind         `json:"kind"`
 	Severity   diagnose.Severity `json:"severity"`
-	Chain      flannel.ChainID   `json:"chain,omitzero"` // zero if it concerns no chain
-	Text       string            `json:"text"`           // one clause without the time and without who
-	Who        *Who              `json:"who"`            // nil if unknown
-	Generation uint32            `json:"generation"`     // of the ruleset in which it was seen, 0 if it has none
+	Chain      flannel.ChainID   `json:"chain,omitzero"`   // zero if it concerns no chain
+	Text       string            `json:"text"`             // one clause without the time and without who
+	Who        *Who              `json:"who"`              // nil if unknown
+	Generation uint32            `json:"generation"`       // of the ruleset in which it was seen, 0 if it has none
+	Chains     []flannel.ChainID `json:"chains,omitempty"` // of an action: all that it concerns
 }
 
 // Step is the width of one bucket of a Series.
