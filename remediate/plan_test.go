@@ -188,6 +188,10 @@ func TestEveryGuardRefusesWithItsSentence(t *testing.T) {
 		{"purge where processes cannot be read", GuardUnknown, Purge, func(b *bench) {
 			b.Procs = flannel.Miss[[]diagnose.Process](flannel.Unreadable, "permission denied", "/proc", b.At)
 		}, false},
+		{"purge where a backend cannot be read, and the others hold nothing", GuardReadable, Purge, func(b *bench) {
+			b.Facts.Rules[flannel.IptablesNft] = flannel.Miss[flannel.Ruleset](flannel.Unreadable, "operation not permitted", "nf_tables", b.At)
+			b.Links.Value = []diagnose.Link{{Name: "flannel.1", Type: "vxlan", Up: true}}
+		}, false},
 		{"purge a moment after Flannel stopped", GuardStopped, Purge, func(b *bench) { b.History.Stopped = b.At.Add(-time.Minute) }, false},
 		{"purge a chain with a rule of others", GuardForeign, Purge, func(b *bench) { b.insert(masq4, 2, foreign(rand.New(rand.NewPCG(1, 1)))) }, false},
 		{"purge a chain that a rule of others leads to", GuardForeign, Purge, func(b *bench) {

@@ -22,6 +22,9 @@ func Purge(f Facts, c Choice) (Plan, []Refusal) {
 	guards = append(guards, p.purgeConnections(f, c)...)
 	p.finish()
 	guards = append(append(f.absence(a, p), guards...), f.steady(p)...)
+	if p.Empty() {
+		guards = append(guards, f.unlooked()...)
+	}
 	passed, refused := judged(guards, c)
 	if len(refused) > 0 {
 		return Plan{}, refused
@@ -66,6 +69,20 @@ func (f Facts) absence(a diagnose.Assessment, p Plan) []Guard {
 		Name: GuardStopped, Why: "Flannel stopped a moment ago and may come back: " + processes(a) + ".",
 		Change: "wait ten minutes, or ask again with flanwatch purge",
 	}}
+}
+
+// unlooked is the guard on saying that nothing is left where nobody could look.
+func (f Facts) unlooked() []Guard {
+	var out []Guard
+	for _, b := range flannel.Backends {
+		if r := f.Rules[b]; r.State == flannel.Unreadable {
+			out = append(out, Guard{
+				Name: GuardReadable, Change: "give flanwatch the privilege that is missing",
+				Why: fmt.Sprintf("%s could not be read (%s): whether Flannel left something there is not known.", b, flannel.Printable(r.Why)),
+			})
+		}
+	}
+	return out
 }
 
 // purge removes what is left in one backend and family. The guards tell of rules of others that stand in the way.

@@ -181,15 +181,8 @@ func (r *run) prepare(ctx context.Context) error {
 	if r.Tools == nil {
 		r.Tools = FindTools(ctx, r.Root)
 	}
-	for _, t := range r.plan.TablesOf(flannel.IptablesLegacy) {
-		for _, verb := range []string{restore, save} {
-			if _, err := r.Tools.Find(t.Backend, t.Family, verb); err != nil {
-				return &RefusedError{[]remediate.Refusal{{
-					Name: "tool-missing", Why: "Rules of iptables-legacy are changed by its own program, and there is none: " + err.Error() + ".",
-					Change: "install iptables",
-				}}}
-			}
-		}
+	if missing := r.Tools.Missing(r.plan); len(missing) > 0 {
+		return &RefusedError{missing}
 	}
 	if r.touchesNft() {
 		s, err := dial()

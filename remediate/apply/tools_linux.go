@@ -146,6 +146,21 @@ func (t *Tools) Find(b flannel.Backend, f flannel.Family, verb string) (Tool, er
 	return tool, nil
 }
 
+// Missing tells whether a plan needs a program that is not there.
+func (t *Tools) Missing(p remediate.Plan) []remediate.Refusal {
+	for _, table := range p.TablesOf(flannel.IptablesLegacy) {
+		for _, verb := range []string{restore, save} {
+			if _, err := t.Find(table.Backend, table.Family, verb); err != nil {
+				return []remediate.Refusal{{
+					Name: "tool-missing", Why: "Rules of iptables-legacy are changed by its own program, and there is none: " + err.Error() + ".",
+					Change: "install iptables",
+				}}
+			}
+		}
+	}
+	return nil
+}
+
 // run runs a program with nothing of our environment, and the files as its descriptors 3, 4, ….
 func (t *Tools) run(ctx context.Context, tool Tool, args []string, input string, env []string, files ...*os.File) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)

@@ -163,6 +163,9 @@ func (r *remedy) run(ctx context.Context, choose func(*apply.Store) (apply.Maker
 			return exit(ExitUnreadable, err)
 		}
 		p, refused := maker(facts)
+		if missing := tools.Missing(p); len(missing) > 0 {
+			p, refused = remediate.Plan{}, append(refused, missing...)
+		}
 		if len(refused) > 0 && !r.dryRun {
 			_ = store.Refused(r.kind, &apply.RefusedError{Refusals: refused}) // it is refused whether somebody hears of it or not
 		}
@@ -300,7 +303,8 @@ func (r *remedy) again(ctx context.Context, a *apply.Applier, receipt remediate.
 	case len(refused) > 0:
 		r.say("looked again after %v: %s", wait, refused[0].Why)
 	case !next.Empty():
-		return exit(ExitUnverified, fmt.Errorf("after %v it is not as it was left, and was not undone by flanwatch: %s", wait, next.Title))
+		return exit(ExitUnverified, fmt.Errorf("after %v it is not as it was left, and was not undone: %s; flanwatch %s does that",
+			wait, flannel.Printable(next.Title), receipt.Kind))
 	default:
 		r.say("still so after %v", wait)
 	}
