@@ -32,6 +32,7 @@ type Receipt struct {
 	Result Result      `json:"result"`
 	Why    string      `json:"why,omitempty"`
 	By     Actor       `json:"by"`
+	Notes  []string    `json:"notes,omitempty"`  // what else a person should know of the result
 	Judged []string    `json:"judged,omitempty"` // guards that a person overrode
 	Backup string      `json:"backup"`
 	Undoes string      `json:"undoes,omitempty"`

@@ -8,8 +8,9 @@ import (
 	"flanwatch/flannel"
 )
 
-// RestoreText gives the transaction of one table as iptables-restore --noflush takes it: new chains, then what goes by its
-// number from the end, then what comes, then chains that go. The numbers are good only while nobody else changes the table.
+// RestoreText gives the transaction of one table as iptables-restore --noflush takes it: new chains, then what goes, then what
+// comes, then chains that go. What goes is named by its words, so that a program which does not keep the lock cannot make us
+// hit a rule of others; only a copy of a rule that stays has to be named by its number.
 func (p Plan) RestoreText(t flannel.TableID) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "*%s\n", t.Name)
@@ -20,9 +21,18 @@ func (p Plan) RestoreText(t flannel.TableID) string {
 		}
 	}
 	for _, e := range edits {
+		stays := map[string]bool{}
+		for _, l := range e.Lines {
+			stays[l.Rule.String()] = stays[l.Rule.String()] || l.Mark == Keep
+		}
 		for _, l := range slices.Backward(e.Lines) {
-			if l.Mark == Remove {
+			if l.Mark == Remove && stays[l.Rule.String()] {
 				fmt.Fprintf(&b, "-D %s %d\n", e.Chain.Name, l.At)
+			}
+		}
+		for _, l := range e.Lines {
+			if l.Mark == Remove && !stays[l.Rule.String()] {
+				fmt.Fprintf(&b, "-D %s %s\n", e.Chain.Name, l.Rule)
 			}
 		}
 		at := 0

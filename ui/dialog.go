@@ -35,6 +35,7 @@ type dialog struct {
 	scroll   int
 	changed  []string  // how the plan differs from the one that was shown, newest change
 	looked   time.Time // when the plan was made last
+	turned   time.Time // when it stopped to take letters
 	steps    []Step
 	outcome  Outcome
 	trouble  string
@@ -285,11 +286,11 @@ func (s *screen) resultLines(b *box) {
 	}
 	switch {
 	case o.Again != "" && o.Lasting:
-		s.fact(b, "second look", roleGood, signDone+" "+o.Again)
+		s.fact(b, "later", roleGood, signDone+" "+o.Again)
 	case o.Again != "":
-		s.fact(b, "second look", roleWarn, signWarn+" "+o.Again)
+		s.fact(b, "later", roleWarn, signWarn+" "+o.Again)
 	case o.Look > 0:
-		s.fact(b, "second look", roleDim, "due "+span(o.Look)+" after the change; it goes on when this is closed")
+		s.fact(b, "later", roleDim, "a second look is due "+span(o.Look)+" after the change, also when this is closed")
 	}
 	s.lastLine(b, "any key closes")
 }

@@ -12,10 +12,10 @@ func (s *screen) here() place {
 		return inDialog
 	case s.onLook():
 		return inLook
-	case s.page == pageFlows:
-		return inFlows
 	case s.page == pageHistory:
 		return inHistory
+	case s.page == pageFlows:
+		return inFlows
 	case s.page == pageIncidents || s.page == pageFindings:
 		return inLists
 	case s.page == pageIncident:
@@ -114,7 +114,7 @@ func (s *screen) offersInDialog(a action) bool {
 	case actScroll:
 		return p == phaseAsking || p == phaseChoosing
 	}
-	return s.dialog.phase != phaseRunning
+	return s.dialog.phase <= phaseAsking
 }
 
 // tail keeps the end of what is being typed in sight.

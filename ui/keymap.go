@@ -28,6 +28,7 @@ const (
 	actIncidents
 	actFindings
 	actFlows
+	actLeftovers
 	actNextIncident
 	actPrevIncident
 	actStepBack
@@ -89,10 +90,10 @@ const (
 	inLook
 	inLists
 	inIncident
-	inTable
-	inFlows
 	inHistory
 	inDialog
+	inTable
+	inFlows
 )
 
 // binding is one row of the table of keys. Everything that tells a person about keys is made from it.
@@ -112,19 +113,20 @@ var bindings = []binding{
 	{actFilter, []string{"/"}, "/", "filter", "filter the chains, or the connections; esc clears", []place{inChains, inFlows}, 0},
 	{actNextPanel, []string{"tab"}, "tab", "panel", "next panel", []place{inChains, inRules, inTimeline, inTable}, 0},
 	{actPrevPanel, []string{"shift+tab"}, "shift+tab", "", "previous panel", nil, 0},
-	{actOpen, []string{"enter"}, "enter", "open", "open what is selected: a chain, a rule, an event, an incident, a finding", []place{inChains, inRules, inTimeline, inTable, inLists, inLook}, 0},
+	{actOpen, []string{"enter"}, "enter", "open", "open what is selected: a chain, a rule, an event, an incident, a finding", []place{inChains, inRules, inTimeline, inTable, inLists, inLook, inHistory}, 0},
 	{actLook, []string{"v"}, "v", "base chains", "base chains of every backend; enter opens one, and the chain that a rule jumps to", []place{inChains, inRules}, 0},
 	{actIncidents, []string{"i"}, "i", "incidents", "incidents, and totals by kind", []place{inChains, inRules, inTimeline}, 0},
 	{actFindings, []string{"f"}, "f", "findings", "findings: what is wrong, why, and what helps", []place{inChains, inRules, inTimeline}, 0},
-	{actFlows, []string{"c"}, "c", "connections", "connections that are translated wrongly, and who has the most entries", []place{inChains, inRules, inTable}, 0},
+	{actFlows, []string{"c"}, "c", "connections", "connections that are translated wrongly, and who has the most entries", []place{inChains, inRules, inTimeline, inTable}, 0},
+	{actLeftovers, []string{"L"}, "L", "leftovers", "leftovers: what a Flannel that is gone left, and whether it is in force", []place{inChains, inRules}, 0},
 	{actRemedy, []string{"r"}, "r", "remedy", "what can be done about it: a plan, shown before anything happens", []place{inChains, inRules, inTimeline, inPages, inLists, inIncident}, 0},
 	{actUndo, []string{"u"}, "u", "", "take back the last plan that was carried out", nil, 0},
-	{actHistory, []string{"U"}, "U", "history", "plans that were carried out here; enter takes one back", []place{inTimeline}, 0},
+	{actHistory, []string{"U"}, "U", "", "plans that were carried out here; enter takes one back", nil, 0},
 	{actStepBack, []string{"left"}, "←", "earlier", "in an incident: to what happened before", []place{inIncident}, 0},
 	{actStepOn, []string{"right"}, "→", "later", "in an incident: to what happened next", []place{inIncident}, 0},
 	{actNextIncident, []string{"n"}, "n", "next", "the next incident", []place{inIncident}, 0},
 	{actPrevIncident, []string{"N"}, "N", "previous", "the previous incident", []place{inIncident}, 0},
-	{actBack, []string{"esc"}, "esc", "back", "back; on the dashboard, clear the filter", []place{inPages, inLists, inIncident, inLook, inFlows}, 0},
+	{actBack, []string{"esc"}, "esc", "back", "back; on the dashboard, clear the filter", []place{inPages, inLists, inIncident, inLook, inFlows, inHistory}, 0},
 	{actZoomIn, []string{"["}, "[", "closer", "less time on the timeline, in more detail", []place{inTimeline, inIncident}, 0},
 	{actZoomOut, []string{"]"}, "]", "wider", "more time on the timeline", []place{inTimeline, inIncident}, 0},
 	{actPause, []string{"p"}, "p", "pause", "pause the picture; watching goes on", []place{inChains, inRules, inTimeline, inTable, inLook, inFlows}, 0},
@@ -144,7 +146,7 @@ var bindings = []binding{
 	{actPlaySlower, []string{"-"}, "-", "slower", "in a recording: play slower, down to 0.1x", []place{everywhere}, inRecording},
 	{actSlower, []string{"+"}, "+", "slower", "read the counters less often, down to every 60 s", []place{inChains}, 0},
 	{actFaster, []string{"-"}, "-", "faster", "read the counters more often, up to every 0.1 s", []place{inChains}, 0},
-	{actCopy, []string{"y"}, "y", "copy", "copy what is selected as text", []place{inRules, inTimeline, inPages, inLists, inIncident, inLook, inFlows}, 0},
+	{actCopy, []string{"y"}, "y", "copy", "copy what is selected as text", []place{inRules, inTimeline, inPages, inLists, inIncident, inLook, inFlows, inHistory}, 0},
 	{actExport, []string{"e"}, "e", "export", "write the screen to a file", []place{everywhere}, 0},
 	{actTheme, []string{"t"}, "t", "theme", "theme: auto, dark, light, mono", []place{inPages}, 0},
 	{actUp, []string{"up", "k"}, "↑, k", "", "up", nil, 0},

@@ -2,6 +2,7 @@ package ui
 
 import (
 	"strings"
+	"time"
 
 	"flanwatch/flannel"
 	"flanwatch/remediate"
@@ -127,14 +128,21 @@ func (m *model) answered(a Answer) {
 		return
 	}
 	if m.dialog != nil && (a.Wish == m.dialog.wish.Number || m.dialog.wish.Do == DoApply && a.Outcome != nil) {
+		was := m.dialog.phase
 		m.dialog.take(a)
 		m.dialog.looked = m.opt.Clock()
+		if is := m.dialog.phase; is != was && was == phaseAsking {
+			m.dialog.turned = m.opt.Clock()
+		}
 		return
 	}
 	if a.Outcome != nil && a.Outcome.Again != "" {
 		m.say(a.Outcome.Again)
 	}
 }
+
+// letGo is how long keys are ignored after a field has gone: whoever was typing must not press other keys by that.
+const letGo = time.Second
 
 // pressDialog acts on a key while a dialog is open. Letters go to its field.
 func (m *model) pressDialog(msg tea.KeyPressMsg) tea.Cmd {
@@ -152,6 +160,8 @@ func (m *model) pressDialog(msg tea.KeyPressMsg) tea.Cmd {
 		m.dialog = nil
 	case key == "ctrl+y":
 		return m.copyScript()
+	case d.phase != phaseAsking && m.opt.Clock().Sub(d.turned) < letGo:
+		// the end of a word that was being typed
 	case d.phase == phaseDone && key == "u":
 		m.undo(d.outcome.Receipt)
 	case d.phase == phaseDone || d.phase == phaseNothing:

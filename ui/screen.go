@@ -44,10 +44,11 @@ const (
 	pageIncident  // one of them
 	pageFindings  // all findings
 	pageFinding   // one of them in full
+	pageLeftovers // what Flannel left
 	pageBases     // the base chains of every backend
 	pageOpened    // one chain of them, or reached from one
-	pageFlows     // connections that are not as they should be
 	pageHistory   // plans that were carried out
+	pageFlows     // connections that are not as they should be
 )
 
 // parents are the pages that one comes back to from those that were not opened on the dashboard.
@@ -83,6 +84,7 @@ type screen struct {
 	cursor   int            // what of it the keys are on
 	closer   int            // how many steps its zoom is wider than the one that fits it
 	finding  selection[findingKey]
+	leftover selection[leftoverKey]
 
 	flow        selection[conntrack.Key]
 	flowFilter  string
@@ -164,10 +166,12 @@ func (s *screen) body(l layout) []string {
 		return s.incidentPage(l.body)
 	case pageFindings:
 		return s.findingsPage(l.body)
-	case pageFlows:
-		return s.flowsPage(l.body)
 	case pageHistory:
 		return s.historyPage(l.body)
+	case pageFlows:
+		return s.flowsPage(l.body)
+	case pageLeftovers:
+		return s.leftoversPage(l.body)
 	}
 	return s.dashboard(l)
 }
@@ -181,7 +185,8 @@ func (s *screen) document() (box, bool) {
 		return s.notice(), true
 	case s.page == pageFinding:
 		return s.findingPage(), true
-	case s.page == pageIncidents || s.page == pageIncident || s.page == pageFindings || s.page == pageFlows || s.page == pageHistory || s.onLook():
+	case s.page == pageIncidents || s.page == pageIncident || s.page == pageFindings || s.page == pageHistory || s.page == pageFlows ||
+		s.page == pageLeftovers || s.onLook():
 		return box{}, false // what was seen stays there to be read
 	case s.blind() || s.noFlannel():
 		return s.notice(), true

@@ -3,6 +3,7 @@ package watcher
 import (
 	"context"
 	"errors"
+	"time"
 
 	"flanwatch/flannel"
 	"flanwatch/watcher/incident"
@@ -62,6 +63,7 @@ func (w *Watcher) probed(p probed, o ProbeOptions, sink Sink) {
 	}
 	if err != nil {
 		w.unprobed = true
+		w.untold(p.at, o, sink)
 		sink(&incident.Observation{Time: p.at, Fault: &incident.Fault{Reader: probeReader, Why: err.Error()}})
 		return
 	}
@@ -69,11 +71,16 @@ func (w *Watcher) probed(p probed, o ProbeOptions, sink Sink) {
 		w.unprobed = false
 		sink(&incident.Observation{Time: p.at, Fault: &incident.Fault{Reader: probeReader}})
 	}
-	seen := &incident.Probe{Target: o.Target.String(), From: o.From, Took: p.attempt.Took}
+	seen := incident.Probe{Target: o.Target.String(), From: o.From, Took: p.attempt.Took.Truncate(time.Microsecond)}
 	if p.attempt.Err != nil {
 		seen.Why = p.attempt.Err.Error()
 	}
-	sink(&incident.Observation{Time: p.at, Probe: seen})
+	w.tries.add(seen, p.at, sink)
+}
+
+// untold hands out attempts that were gathered.
+func (w *Watcher) untold(now flannel.Time, o ProbeOptions, sink Sink) {
+	w.tries.tell(incident.Probe{Target: o.Target.String(), From: o.From}, now, sink)
 }
 
 // ProbeOnce tries one connection.

@@ -231,7 +231,7 @@ func (r *run) backup(ctx context.Context) error {
 	if err := r.Store.writeBackup(r.receipt.ID, text); err != nil {
 		return err
 	}
-	return r.Store.Put(r.receipt)
+	return r.Store.Begin(r.receipt)
 }
 
 // carryOut changes the rules: legacy tables first, one transaction each, then everything in nf_tables at once, so that the
@@ -256,7 +256,7 @@ func (r *run) failed(cause error) error {
 	returned := true
 	problems := []string{cause.Error()}
 	if r.begun {
-		if err := revertLegacy(r.Tools, r.receipt); err != nil {
+		if err := r.revert(); err != nil {
 			returned = false
 			problems = append(problems, "return to the state before: "+err.Error())
 		}
@@ -275,6 +275,21 @@ func (r *run) failed(cause error) error {
 		return cause
 	}
 	return &UnverifiedError{Receipt: r.receipt.ID, Problems: problems, Returned: returned}
+}
+
+// revert takes back what was done to legacy tables, and looks whether they are as they were.
+func (r *run) revert() error {
+	if err := revertLegacy(r.Tools, r.receipt); err != nil {
+		return err
+	}
+	fresh, err := r.Rules(r.facts, true)
+	if err != nil {
+		return fmt.Errorf("read rules: %w", err)
+	}
+	if problems := asBefore(r.receipt, fresh); len(problems) > 0 {
+		return errors.New(strings.Join(problems, "; "))
+	}
+	return nil
 }
 
 func (r *run) close() {

@@ -70,7 +70,7 @@ func (t *Tools) restore(ctx context.Context, table flannel.TableID, text string,
 	defer private.Close()
 	// A program that does not know the variable waits for the lock that we hold: not for long.
 	args = append([]string{"--noflush", "--wait=2"}, args...)
-	if _, err := t.run(ctx, tool.Path, args, text, []string{"XTABLES_LOCKFILE=/proc/self/fd/4"}, lock.file, private); err != nil {
+	if _, err := t.run(ctx, tool, args, text, []string{"XTABLES_LOCKFILE=/proc/self/fd/4"}, lock.file, private); err != nil {
 		return fmt.Errorf("write table %s: %w", table, err)
 	}
 	return nil
@@ -98,7 +98,7 @@ func revertTable(ctx context.Context, t *Tools, r remediate.Receipt, table flann
 	if err != nil {
 		return err
 	}
-	text, err := t.run(ctx, tool.Path, []string{"-t", table.Name}, "", nil)
+	text, err := t.run(ctx, tool, []string{"-t", table.Name}, "", nil)
 	if err != nil {
 		return fmt.Errorf("read table %s: %w", table, err)
 	}

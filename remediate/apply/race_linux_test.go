@@ -1,11 +1,12 @@
 package apply
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,12 @@ import (
 // healthy fills the namespace with today's rules in one backend.
 func (n *node) healthy(b flannel.Backend) {
 	n.t.Helper()
+	n.healthyBy(nil, b)
+}
+
+// healthyBy does so by the programs that some words lead to.
+func (n *node) healthyBy(words []string, b flannel.Backend) {
+	n.t.Helper()
 	for _, f := range flannel.Families {
 		var text strings.Builder
 		for _, w := range flannel.Expected(networks, subnets, flannel.GenV0210, all, b, f) {
@@ -26,7 +33,8 @@ func (n *node) healthy(b flannel.Backend) {
 			}
 			text.WriteString("COMMIT\n")
 		}
-		n.Feed(text.String(), remediate.Program(b, f)+"-restore", "--noflush")
+		words := append(slices.Clone(words), remediate.Program(b, f)+"-restore", "--noflush")
+		n.Feed(text.String(), words[0], words[1:]...)
 	}
 }
 
@@ -127,6 +135,11 @@ func TestWithoutABackupNothingIsChanged(t *testing.T) {
 			n.Must("mkdir -p /run/full")
 			n.Must("mount -t tmpfs -o size=4k tmpfs /run/full")
 			return "/run/full/state"
+		},
+		"a disk that is full after the backup": func() string {
+			n.Must("mkdir -p /run/small")
+			n.Must("mount -t tmpfs -o size=24k tmpfs /run/small")
+			return "/run/small/state"
 		},
 		"a read-only disk": func() string {
 			n.Must("mkdir -p /run/ro")
@@ -235,37 +248,56 @@ func TestLegacyIsReturnedWhenTheBatchFails(t *testing.T) {
 
 func TestADeathOnTheWayLeavesBeforeOrAfter(t *testing.T) {
 	n := newNode(t)
-	befores, afters := 0, 0
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range *kills {
-		n.Shell("iptables-legacy -t nat -F; iptables-legacy -F; iptables-legacy -X; iptables-legacy -t nat -X; ip6tables-legacy -t nat -F; ip6tables-legacy -F; ip6tables-legacy -X; ip6tables-legacy -t nat -X; nft flush ruleset")
+	befores, afters, halves := 0, 0, 0
+	var span, longest time.Duration
+	for i := range *kills + 1 {
+		n.Shell("for p in iptables-legacy ip6tables-legacy; do for t in nat filter; do $p -t $t -F; $p -t $t -X; done; done; nft flush ruleset")
 		n.healthy(flannel.IptablesLegacy)
 		n.healthy(flannel.IptablesNft)
-		before := n.save(false)
-		cmd := exec.CommandContext(context.Background(), self, "purge-here", n.state, "gone")
-		out, _ := cmd.StdoutPipe()
+		n.Feed(nativeTables, "nft", "-f", "-")
+		nftBefore, legacyBefore, before := n.nftState(), n.legacyState(), n.save(false)
+		cmd := exec.Command(self, "purge-here", n.state, "gone")
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
 		if err := n.Start(cmd); err != nil {
 			t.Fatal(err)
 		}
 		buf := make([]byte, 8)
-		out.Read(buf) //nolint:errcheck // the apply begins
-		time.Sleep(time.Duration(i) * 300 * time.Millisecond / time.Duration(*kills))
+		out.Read(buf)                       //nolint:errcheck // the apply begins
+		if begun := time.Now(); span == 0 { // the first one shows how long it takes
+			cmd.Wait() //nolint:errcheck // seen below
+			span = time.Since(begun)
+			continue
+		}
+		time.Sleep(time.Duration(rand.Int64N(int64(span))))
 		cmd.Process.Kill() //nolint:errcheck // it may have ended
 		cmd.Wait()         //nolint:errcheck // it was killed
-		state := ""
-		for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-			state = n.save(false)
-			if state == before || !strings.Contains(state, "FLANNEL") {
+		died := time.Now()
+		nftThen := n.nftState() // nobody may have to put nf_tables right
+		if nftThen != nftBefore && strings.Contains(strings.ToLower(nftThen), "flannel") {
+			t.Fatalf("kill %d: nf_tables is between:\n%s", i, nftThen)
+		}
+		for half := false; time.Since(died) < 2*time.Second; time.Sleep(time.Millisecond) {
+			if now := n.legacyState(); now == legacyBefore || !strings.Contains(now, "FLANNEL") {
 				break
 			}
+			longest = max(longest, time.Since(died))
+			if !half {
+				halves++
+			}
+			half = true
 		}
+		state := n.save(false)
 		switch {
 		case state == before:
 			befores++
-		case !strings.Contains(state, "FLANNEL"):
+		case !strings.Contains(state, "FLANNEL") && nftThen != nftBefore:
 			afters++
 		default:
 			t.Errorf("kill %d: neither before nor after:\n%s", i, state)
@@ -281,5 +313,30 @@ func TestADeathOnTheWayLeavesBeforeOrAfter(t *testing.T) {
 			rescued++
 		}
 	}
-	t.Logf("%d kills: %d before, of them %d put back by the process that survives; %d after", *kills, befores, rescued, afters)
+	t.Logf("%d kills in the %v of an apply: %d before, of them %d put back by the process that survives; %d after; %d seen half done, back after %v at most",
+		*kills, span.Round(time.Millisecond), befores, rescued, afters, halves, longest.Round(time.Millisecond))
+}
+
+// nftState is what nf_tables holds, handles included.
+func (n *node) nftState() string {
+	n.t.Helper()
+	return n.Must("nft -a list ruleset")
+}
+
+// legacyState is what iptables-legacy holds, read by us, since its programs take longer than what is waited for.
+func (n *node) legacyState() string {
+	n.t.Helper()
+	var b strings.Builder
+	if err := n.Do(func() error {
+		f, err := n.eyes.rules(remediate.Facts{}, true)
+		for _, c := range f.Facts.Rules[flannel.IptablesLegacy].Value.Chains {
+			for _, e := range c.Entries {
+				fmt.Fprintln(&b, c.ID, e.Rule)
+			}
+		}
+		return err
+	}); err != nil {
+		n.t.Fatal(err)
+	}
+	return b.String()
 }

@@ -3,6 +3,8 @@ package apply
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,7 +25,7 @@ var broken = map[string]string{
 	"a rule missing":          "PROG -t nat -D FLANNEL-POSTRTG 5",
 	"the first missing":       "PROG -t nat -D FLANNEL-POSTRTG 1",
 	"out of order":            "PROG -t nat -D FLANNEL-POSTRTG 1; PROG -t nat -A FLANNEL-POSTRTG -m mark --mark 0x4000/0x4000 -m comment --comment 'flanneld masq' -j RETURN",
-	"thirty copies":           "for i in $(seq 30); do PROG " + addTwice + "; done",
+	"two thousand copies":     "{ echo '*filter'; for i in $(seq 2000); do echo '" + addTwice + "'; done; echo COMMIT; } | PROG-restore --noflush",
 	"with and without random": "PROG -t nat -I FLANNEL-POSTRTG 5 -s 10.244.0.0/16 ! -d 224.0.0.0/4 -m comment --comment 'flanneld masq' -j MASQUERADE",
 	"of another subnet": "PROG -t nat -D FLANNEL-POSTRTG 2; PROG -t nat -I FLANNEL-POSTRTG 2 -s 10.244.9.0/24 -d 10.244.0.0/16 " +
 		"-m comment --comment 'flanneld masq' -j RETURN",
@@ -73,6 +75,37 @@ func TestReapplyFromNothingIsFoundByEveryIptables(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A node has one iptables, and flanneld looks by it: what that wrote and what was put back must be found alike.
+func TestRulesPutRightAreFoundByTheIptablesThatWroteTheRest(t *testing.T) {
+	for i, release := range []string{"bullseye", "bookworm", "trixie"} {
+		t.Run(release, func(t *testing.T) {
+			inRoot := "chroot " + labtest.IptablesRoot(t, release) + " "
+			n := newNode(t)
+			n.live = true
+			for k, name := range slices.Sorted(maps.Keys(broken)) {
+				if !full && i > 0 && k%4 != i {
+					continue
+				}
+				n.Must("nft flush ruleset")
+				n.healthyBy(strings.Fields(inRoot), flannel.IptablesNft)
+				n.Shell(strings.ReplaceAll(broken[name], "PROG", inRoot+"iptables-nft"))
+				n.must(reapply)
+				var looks strings.Builder
+				for _, w := range flannel.Expected(networks, subnets, flannel.GenV0210, all, flannel.IptablesNft, flannel.IPv4) {
+					prog := fmt.Sprintf("%siptables-nft -t %s -C ", inRoot, w.ID.Table)
+					fmt.Fprintln(&looks, prog+w.HookChain.Name, w.Hook)
+					for _, r := range w.Rules {
+						fmt.Fprintln(&looks, prog+w.ID.Name, r)
+					}
+				}
+				if out, err := n.Run("sh", "-exc", looks.String()); err != nil {
+					t.Errorf("%s: %v: %s", name, err, out)
+				}
+			}
+		})
 	}
 }
 

@@ -2,7 +2,7 @@ package apply
 
 import (
 	"bufio"
-	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -45,6 +45,14 @@ func (r *run) arm() (*rescue, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("arm the way back: %w", err)
 	}
+	found, err := json.Marshal(r.Tools.found) // looking for them again would take time that it does not have
+	if err == nil {
+		_, err = fmt.Fprintln(words, string(found))
+	}
+	if err != nil {
+		_ = cmd.Process.Kill()
+		return nil, errors.Join(fmt.Errorf("arm the way back: %w", err), cmd.Wait())
+	}
 	late := time.AfterFunc(armWait, func() { cmd.Process.Kill() }) //nolint:errcheck // it may be gone
 	line, err := bufio.NewReader(answer).ReadString('\n')
 	if !late.Stop() || line != "armed\n" {
@@ -85,8 +93,15 @@ func Rescue(args []string, in io.Reader, out io.Writer) error {
 	if _, err := fmt.Fprintln(out, "armed"); err != nil {
 		return err
 	}
-	legacy := false
-	for scan := bufio.NewScanner(in); scan.Scan(); {
+	legacy, scan := false, bufio.NewScanner(in)
+	scan.Buffer(nil, 1<<20)
+	tools := newTools(args[2])
+	if scan.Scan() {
+		if err := json.Unmarshal(scan.Bytes(), &tools.found); err != nil {
+			return fmt.Errorf("rescue: read programs: %w", err)
+		}
+	}
+	for scan.Scan() {
 		switch scan.Text() {
 		case "legacy":
 			legacy = true
@@ -99,11 +114,11 @@ func Rescue(args []string, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return takeBack(store, r, args[2], legacy)
+	return takeBack(store, r, tools, args[2], legacy)
 }
 
 // takeBack undoes the legacy part of a plan whose process died, unless the part for nf_tables got through: then all is done.
-func takeBack(store *Store, r remediate.Receipt, root string, legacy bool) error {
+func takeBack(store *Store, r remediate.Receipt, tools *Tools, root string, legacy bool) error {
 	lock, err := TakeLock(root, time.Minute) // a restore program of ours may still run, and holds it
 	if err != nil {
 		return err
@@ -113,7 +128,7 @@ func takeBack(store *Store, r remediate.Receipt, root string, legacy bool) error
 		r.Result, r.Why = remediate.ResultUnverified, "flanwatch died after the change and before it was verified"
 		return store.Put(r)
 	}
-	err = revertLegacy(FindTools(context.Background(), root), r)
+	err = revertLegacy(tools, r)
 	r.Result, r.Why = remediate.ResultFailed, "flanwatch died half-way; the state of before was put back"
 	if err != nil {
 		r.Result, r.Why = remediate.ResultUnverified, "flanwatch died half-way: "+err.Error()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,6 +52,9 @@ func (n *node) listing() string {
 func TestTheScriptOfARepairDoesWhatTheRepairDoes(t *testing.T) {
 	for _, b := range []flannel.Backend{flannel.IptablesNft, flannel.IptablesLegacy} {
 		for name, script := range broken {
+			if !full && b == flannel.IptablesLegacy && !slices.Contains([]string{"jump thrice", "two thousand copies", "both emptied"}, name) {
+				continue
+			}
 			t.Run(b.String()+" "+name, func(t *testing.T) {
 				prog := remediate.Program(b, flannel.IPv4)
 				applied, handled := twins(t, reapply, func(n *node) {

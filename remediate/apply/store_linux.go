@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,6 +30,20 @@ func (s *Store) backupPath(id string) string { return filepath.Join(s.dir, "back
 
 func (s *Store) writeBackup(id, text string) error {
 	return s.write("backup", id+".rules", []byte(text))
+}
+
+// Begin writes a receipt for the first time, and once more in its own place: a disk that has no room for both, which is what
+// the last words will take, is found out before anything is changed.
+func (s *Store) Begin(r remediate.Receipt) error {
+	if err := s.Put(r); err != nil {
+		return err
+	}
+	const lastWords = 8 << 10
+	data, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("write receipt: %w", err)
+	}
+	return s.write("receipts", r.ID+".json", append(data, bytes.Repeat([]byte(" "), lastWords)...))
 }
 
 // Put writes a receipt, in place of an earlier state of the same one, and notes how far the plan came.
@@ -131,6 +146,12 @@ func (s *Store) Get(id string) (remediate.Receipt, error) {
 		return r, fmt.Errorf("read receipt %s: %w", id, err)
 	}
 	return r, nil
+}
+
+// Undone tells whether a plan was taken back since: then nothing of it is to be found again.
+func (s *Store) Undone(id string) bool {
+	r, err := s.Get(id)
+	return err == nil && r.Result == remediate.ResultUndone
 }
 
 func (s *Store) read(id string) ([]byte, error) {

@@ -35,8 +35,9 @@ const patience = 30 * time.Second
 
 // Tool is one program of iptables.
 type Tool struct {
-	Path    string // inside the root
-	Version string // "1.8.9"
+	Path    string   // inside the root
+	Words   []string // before its arguments: what a program of many names is to be
+	Version string   // "1.8.9"
 	Backend flannel.Backend
 }
 
@@ -48,16 +49,21 @@ type Tools struct {
 
 // FindTools looks for the programs below the root and asks each for its backend and version.
 func FindTools(ctx context.Context, root string) *Tools {
-	t := &Tools{found: map[string]Tool{}}
-	if !ownRoot(root) {
-		t.root = root
-	}
+	t := newTools(root)
 	for _, f := range flannel.Families {
 		for _, b := range []flannel.Backend{flannel.IptablesNft, flannel.IptablesLegacy} {
 			for _, verb := range []string{check, save, restore} {
 				t.look(ctx, root, b, f, verb)
 			}
 		}
+	}
+	return t
+}
+
+func newTools(root string) *Tools {
+	t := &Tools{found: map[string]Tool{}}
+	if !ownRoot(root) {
+		t.root = root
 	}
 	return t
 }
@@ -69,43 +75,65 @@ func ownRoot(root string) bool {
 	return root == "/" || err1 == nil && err2 == nil && os.SameFile(a, b)
 }
 
-// look finds one program: by the name that tells its backend, else by the plain name if the program says the backend.
+// look finds one program: by the name that tells its backend, else by the plain name if the program says the backend, else
+// as one of the names of the program that is all of them.
 func (t *Tools) look(ctx context.Context, root string, b flannel.Backend, f flannel.Family, verb string) {
 	name := remediate.Program(b, f) + verb
 	plain := remediate.Program(0, f)
 	plain = strings.TrimSuffix(plain, flannel.Backend(0).String()) + verb
 	for _, n := range []string{name, plain} {
-		for _, folder := range toolFolders {
-			matches, _ := filepath.Glob(filepath.Join(root, folder, n)) // the pattern is well formed
-			for _, m := range slices.Backward(matches) {
-				path := "/" + strings.TrimPrefix(strings.TrimPrefix(m, filepath.Clean(root)), "/")
-				version, backend, ok := t.ask(ctx, path)
-				if ok && backend == b {
-					t.found[name] = Tool{Path: path, Version: version, Backend: backend}
-					return
-				}
-			}
+		if t.lookFor(ctx, root, n, nil, b, name) {
+			return
+		}
+	}
+	for _, n := range multi[b] {
+		if t.lookFor(ctx, root, n, []string{plain}, b, name) {
+			return
 		}
 	}
 }
 
+// multi are the programs that are all the programs of a backend, by the word that follows: k3s and rke2 unpack these.
+var multi = map[flannel.Backend][]string{
+	flannel.IptablesNft:    {"xtables-nft-multi"},
+	flannel.IptablesLegacy: {"xtables-legacy-multi", "xtables-multi"},
+}
+
+// lookFor takes the first file of that name which says that it is of the backend.
+func (t *Tools) lookFor(ctx context.Context, root, file string, words []string, b flannel.Backend, name string) bool {
+	for _, folder := range toolFolders {
+		matches, _ := filepath.Glob(filepath.Join(root, folder, file)) // the pattern is well formed
+		for _, m := range slices.Backward(matches) {
+			tool := Tool{Path: "/" + strings.TrimPrefix(strings.TrimPrefix(m, filepath.Clean(root)), "/"), Words: words}
+			if t.ask(ctx, &tool) && tool.Backend == b {
+				t.found[name] = tool
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // ask reads "iptables-restore v1.8.9 (legacy)". Before 1.8 there was only legacy, and no word of it.
-func (t *Tools) ask(ctx context.Context, path string) (string, flannel.Backend, bool) {
-	out, err := t.run(ctx, path, []string{"--version"}, "", nil)
+func (t *Tools) ask(ctx context.Context, tool *Tool) bool {
+	out, err := t.run(ctx, *tool, []string{"--version"}, "", nil)
 	if err != nil {
-		return "", 0, false
+		return false
 	}
 	_, rest, ok := strings.Cut(strings.TrimSpace(out), " v")
 	version, kind, named := strings.Cut(rest, " ")
+	tool.Version = version
 	switch {
 	case !ok || len(version) > 32:
-		return "", 0, false
+		return false
 	case strings.HasPrefix(kind, "(nf_tables)"):
-		return version, flannel.IptablesNft, true
+		tool.Backend = flannel.IptablesNft
+		return true
 	case !named, strings.HasPrefix(kind, "(legacy)"):
-		return version, flannel.IptablesLegacy, true
+		tool.Backend = flannel.IptablesLegacy
+		return true
 	}
-	return "", 0, false
+	return false
 }
 
 // Find gives the program of a backend and family that does something.
@@ -119,10 +147,10 @@ func (t *Tools) Find(b flannel.Backend, f flannel.Family, verb string) (Tool, er
 }
 
 // run runs a program with nothing of our environment, and the files as its descriptors 3, 4, ….
-func (t *Tools) run(ctx context.Context, path string, args []string, input string, env []string, files ...*os.File) (string, error) {
+func (t *Tools) run(ctx context.Context, tool Tool, args []string, input string, env []string, files ...*os.File) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, path, args...)
+	cmd := exec.CommandContext(ctx, tool.Path, slices.Concat(tool.Words, args)...)
 	cmd.Env = append([]string{"PATH=/usr/sbin:/sbin:/usr/bin:/bin", "LC_ALL=C"}, env...)
 	cmd.Dir, cmd.Stdin, cmd.ExtraFiles, cmd.WaitDelay = "/", strings.NewReader(input), files, time.Second
 	if t.root != "" {
@@ -132,9 +160,9 @@ func (t *Tools) run(ctx context.Context, path string, args []string, input strin
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
 		if said := strings.TrimSpace(errs.String()); said != "" {
-			return out.String(), fmt.Errorf("%s: %w: %s", filepath.Base(path), err, flannel.Printable(said))
+			return out.String(), fmt.Errorf("%s: %w: %s", filepath.Base(tool.Path), err, flannel.Printable(said))
 		}
-		return out.String(), fmt.Errorf("%s: %w", filepath.Base(path), err)
+		return out.String(), fmt.Errorf("%s: %w", filepath.Base(tool.Path), err)
 	}
 	return out.String(), nil
 }
@@ -153,7 +181,7 @@ func (t *Tools) saveAll(ctx context.Context, legacy bool) (string, error) {
 				fmt.Fprintf(&b, "# %v\n", err)
 				continue
 			}
-			out, err := t.run(ctx, tool.Path, []string{"-c"}, "", nil)
+			out, err := t.run(ctx, tool, []string{"-c"}, "", nil)
 			if err != nil {
 				return "", err
 			}
@@ -181,7 +209,7 @@ func (t *Tools) Incompatible(ctx context.Context) map[flannel.TableID]string {
 		if err != nil {
 			continue
 		}
-		text, err := t.run(ctx, tool.Path, nil, "", nil)
+		text, err := t.run(ctx, tool, nil, "", nil)
 		if err != nil {
 			text += err.Error()
 		}

@@ -19,6 +19,13 @@ func TestRulesInNfTablesNeedNoProgramAndThoseOfLegacyTheirOwn(t *testing.T) {
 	n.Feed(nativeTables, "nft", "-f", "-")
 	n.applier.Tools = &Tools{}
 	n.must(purge)
+	n.live, n.native = true, new(bool)
+	r := n.must(reapply)
+	if len(r.Notes) != 2 || !strings.Contains(r.Notes[0], "verified by reading alone: there is no iptables-nft") {
+		t.Errorf("notes %q", r.Notes)
+	}
+	n.live = false
+	n.must(undoOf(r))
 	n.healthy(flannel.IptablesLegacy)
 	before := n.save(true)
 	var refused *RefusedError
@@ -52,10 +59,50 @@ func TestLegacyProgramsOfEveryAgeWorkUnderTheRealLock(t *testing.T) {
 			if got := n.save(false); strings.Contains(got, "FLANNEL") {
 				t.Errorf("left:\n%s", got)
 			}
-			n.must(undoOf(r))
+			r = n.must(undoOf(r))
 			wantSame(t, "after undo", lines(n.save(false)), lines(start))
+			if len(r.Notes) != 0 {
+				t.Errorf("the root's own iptables -C was not asked: %q", r.Notes)
+			}
 		})
 	}
+}
+
+// k3s unpacks one program of each backend, which is all of its programs by the word that follows; on a host without iptables
+// there is nothing else.
+func TestTheProgramsThatK3sUnpacksAreEnough(t *testing.T) {
+	n := newNode(t)
+	debian := labtest.IptablesRoot(t, "bookworm")
+	n.Shell(`r=/run/host; aux=$r/var/lib/rancher/k3s/data/0123abcd/bin/aux; mkdir -p $aux $r/usr/lib $r/proc $r/run $r/dev
+		mount --bind ` + debian + `/usr/lib $r/usr/lib; mount --bind /proc $r/proc; ln -s usr/lib $r/lib
+		test -d ` + debian + `/usr/lib64 && { mkdir $r/usr/lib64; mount --bind ` + debian + `/usr/lib64 $r/usr/lib64; ln -s usr/lib64 $r/lib64; }
+		cp ` + debian + `/usr/sbin/xtables-*-multi $aux`)
+	n.healthy(flannel.IptablesLegacy)
+	start := n.save(false)
+	n.applier.Root = "/run/host"
+	if err := n.Do(func() error {
+		n.applier.Tools = FindTools(context.Background(), "/run/host")
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range programs {
+		for _, verb := range []string{check, save, restore} {
+			tool, err := n.applier.Tools.Find(p.b, p.f, verb)
+			if err != nil || tool.Version != "1.8.9" || tool.Backend != p.b || len(tool.Words) != 1 ||
+				!strings.HasPrefix(tool.Path, "/var/lib/rancher/k3s/data/0123abcd/bin/aux/xtables-") {
+				t.Fatalf("%s%s: %+v, %v", p.name, verb, tool, err)
+			}
+		}
+	}
+	r := n.must(purge)
+	if got := n.save(false); strings.Contains(got, "FLANNEL") {
+		t.Errorf("left:\n%s", got)
+	}
+	if back := n.must(undoOf(r)); len(back.Notes) != 0 {
+		t.Errorf("iptables -C was not asked: %q", back.Notes)
+	}
+	wantSame(t, "after undo", lines(n.save(false)), lines(start))
 }
 
 func TestTablesThatIptablesCallsIncompatibleAreFound(t *testing.T) {

@@ -2,7 +2,9 @@ package apply
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os/exec"
 	"slices"
 	"strings"
 
@@ -151,32 +153,53 @@ func sharedDifference(e *remediate.Edit, c *flannel.Chain) []string {
 	return out
 }
 
-// ask lets the node's own iptables look for each rule that came. Without a program, or where it lies in another root, our
-// own reading has to do.
+// ask lets the node's own iptables look for each rule that came. Where there is none, our own reading has to do, and the
+// receipt says so.
 func (r *run) ask(ctx context.Context) []string {
-	if r.Tools.root != "" {
-		return nil
-	}
 	var out []string
+	unasked := map[string]bool{}
 	for _, e := range r.receipt.Edits {
-		if e.Chain.Backend == flannel.Nftables || e.Count(remediate.Add) == 0 || ctx.Err() != nil {
+		if e.Chain.Backend == flannel.Nftables || e.Count(remediate.Add) == 0 {
 			continue
 		}
+		name := remediate.Program(e.Chain.Backend, e.Chain.Family)
 		tool, err := r.Tools.Find(e.Chain.Backend, e.Chain.Family, check)
-		if err != nil {
-			continue
+		if err != nil && !unasked[name] {
+			r.receipt.Notes = append(r.receipt.Notes, "verified by reading alone: there is no "+name+" to be asked")
+			unasked[name] = true
 		}
-		out = append(out, askFor(tool, e)...)
+		if err == nil {
+			out = append(out, r.Tools.askFor(ctx, tool, e)...)
+		}
 	}
 	return out
 }
 
-func askFor(tool Tool, e remediate.Edit) []string {
-	protocol := iptables.ProtocolIPv4
-	if e.Chain.Family == flannel.IPv6 {
-		protocol = iptables.ProtocolIPv6
+// finder tells whether a rule is found. The library is how flanneld looks; it cannot look from inside another root, nor by
+// a program of many names.
+func (t *Tools) finder(ctx context.Context, tool Tool, f flannel.Family) (func(table, chain string, rule []string) (bool, error), error) {
+	if t.root == "" && len(tool.Words) == 0 {
+		protocol := iptables.ProtocolIPv4
+		if f == flannel.IPv6 {
+			protocol = iptables.ProtocolIPv6
+		}
+		ipt, err := iptables.New(iptables.IPFamily(protocol), iptables.Path(tool.Path), iptables.Timeout(5))
+		if err != nil {
+			return nil, err
+		}
+		return func(table, chain string, rule []string) (bool, error) { return ipt.Exists(table, chain, rule...) }, nil
 	}
-	ipt, err := iptables.New(iptables.IPFamily(protocol), iptables.Path(tool.Path), iptables.Timeout(5))
+	return func(table, chain string, rule []string) (bool, error) {
+		_, err := t.run(ctx, tool, append([]string{"--wait", "5", "-t", table, "-C", chain}, rule...), "", nil)
+		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 1 {
+			return false, nil
+		}
+		return err == nil, err
+	}, nil
+}
+
+func (t *Tools) askFor(ctx context.Context, tool Tool, e remediate.Edit) []string {
+	find, err := t.finder(ctx, tool, e.Chain.Family)
 	if err != nil {
 		return []string{"ask " + tool.Path + ": " + err.Error()}
 	}
@@ -185,7 +208,7 @@ func askFor(tool Tool, e remediate.Edit) []string {
 		if l.Mark != remediate.Add || l.Rule.Opaque() {
 			continue
 		}
-		there, err := ipt.Exists(e.Chain.Table, e.Chain.Name, words(l.Rule.String())...)
+		there, err := find(e.Chain.Table, e.Chain.Name, words(l.Rule.String()))
 		switch {
 		case err != nil:
 			out = append(out, fmt.Sprintf("ask %s for %s: %v", tool.Path, l.Rule, err))
@@ -221,6 +244,33 @@ func words(text string) []string {
 	}
 	if any {
 		out = append(out, b.String())
+	}
+	return out
+}
+
+// asBefore holds the legacy tables against what the receipt found there, and gives one clause for each difference.
+func asBefore(receipt remediate.Receipt, f remediate.Facts) []string {
+	var out []string
+	for _, e := range receipt.Edits {
+		if e.Chain.Backend != flannel.IptablesLegacy {
+			continue
+		}
+		var now, before []string
+		if rules := f.Rules[e.Chain.Backend]; rules.State == flannel.Known {
+			if c := rules.Value.Chain(e.Chain); c != nil {
+				for _, x := range c.Entries {
+					now = append(now, x.Rule.String())
+				}
+			}
+		}
+		for _, l := range e.Lines {
+			if l.Mark != remediate.Add {
+				before = append(before, l.Rule.String())
+			}
+		}
+		if !slices.Equal(now, before) {
+			out = append(out, fmt.Sprintf("%s has %d rules and is not what it was with %d", e.Chain, len(now), len(before)))
+		}
 	}
 	return out
 }

@@ -97,12 +97,12 @@ Watching disturbs nothing. Without a command it watches; "flanwatch demo" shows 
 	root.SetIn(std.In)
 	root.SetOut(std.Out)
 	root.SetErr(std.Err)
-	root.AddCommand(newFlows(o, std), newUnstick(o, std), newInstallSelf(std))
+	root.AddCommand(newFlows(o, std), newUnstick(o, std), newInstallSelf(std), newFleet(o, std))
 	root.AddCommand(newRecord(o, std), newReplay(o, std), newExport(o, std))
 	o.register(root.PersistentFlags())
 	root.Flags().AddFlagSet(watch.Flags())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit(ExitUsage, err) })
 	root.AddCommand(watch, newCheck(o, std), newDemo(o, std),
-		newReapply(o, std), newPurge(o, std), newUndo(o, std), newHistory(o, std), newRescue(std))
+		newReapply(o, std), newPurge(o, std), newUndo(o, std), newHistory(o, std), newRescue(std), newDoctor(o, std))
 	return root
 }

@@ -288,7 +288,7 @@ func (d *desk) secondLook(o *ui.Outcome, w ui.Wish) time.Duration {
 // lookAgain makes a plan anew some time after it was carried out.
 func (d *desk) lookAgain(l look2) {
 	make, _, err := d.maker(l.wish)
-	if err != nil {
+	if err != nil || d.store.Undone(l.receipt.ID) {
 		return
 	}
 	next, refused := make(d.facts())

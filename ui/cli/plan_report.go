@@ -127,6 +127,7 @@ type receiptReport struct {
 	Undoes string           `json:"undoes"`
 	By     string           `json:"by"`
 	Judged []string         `json:"judged"`
+	Notes  []string         `json:"notes"`
 	Gone   []goneReport     `json:"connections,omitempty"`
 }
 
@@ -155,8 +156,8 @@ func newHistoryReport(receipts []remediate.Receipt) historyReport {
 	h := historyReport{Schema: historySchema, Receipts: []receiptReport{}}
 	for _, r := range receipts {
 		h.Receipts = append(h.Receipts, receiptReport{
-			r.ID, r.Plan, r.Kind, r.Title, r.Time, r.Result, r.Why, r.Backup, r.Undoes, r.By.User, append([]string{}, r.Judged...),
-			newGoneReports(r.Gone),
+			r.ID, r.Plan, r.Kind, r.Title, r.Time, r.Result, r.Why, r.Backup, r.Undoes, r.By.User,
+			append([]string{}, r.Judged...), append([]string{}, r.Notes...), newGoneReports(r.Gone),
 		})
 	}
 	return h

@@ -238,6 +238,9 @@ func (r *remedy) carryOut(ctx context.Context, a *apply.Applier, s *sight, maker
 			return exit(ExitUnreadable, fmt.Errorf("write receipt: %w", err))
 		}
 	}
+	for _, n := range receipt.Notes {
+		r.say("note: %s", flannel.Printable(n))
+	}
 	switch receipt.Kind {
 	case remediate.KindUnstick:
 		r.say("receipt %s", receipt.ID)
@@ -285,6 +288,9 @@ func (r *remedy) again(ctx context.Context, a *apply.Applier, receipt remediate.
 	select {
 	case <-time.After(wait):
 	case <-ctx.Done():
+		return nil
+	}
+	if a.Store.Undone(receipt.ID) {
 		return nil
 	}
 	next, refused, err := a.LookAgain(maker)

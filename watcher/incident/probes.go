@@ -50,7 +50,28 @@ func (s *State) applyProbe(p *Probe, at flannel.Time) {
 	if v.Target != p.Target || v.From != p.From {
 		*v = ProbeView{Target: p.Target, From: p.From}
 	}
-	point := ProbePoint{Began: at.Add(-p.Took), Took: p.Took, OK: p.Why == ""}
+	for _, point := range p.points(at) {
+		s.addProbe(p, point)
+	}
+}
+
+// points are the attempts that an observation tells of. Several were made at a steady rate.
+func (p *Probe) points(at flannel.Time) []ProbePoint {
+	n := min(p.Count, maxProbes)
+	if n <= 1 {
+		return []ProbePoint{{Began: at.Add(-p.Took), Took: p.Took, OK: p.Why == ""}}
+	}
+	out := make([]ProbePoint, n)
+	for i := range out {
+		ago := p.First - (p.First-p.Last)/time.Duration(n-1)*time.Duration(i)
+		out[i] = ProbePoint{Began: at.Add(-ago), Took: p.Took, OK: true}
+	}
+	out[n-1].Took = p.Max
+	return out
+}
+
+func (s *State) addProbe(p *Probe, point ProbePoint) {
+	v := &s.probe
 	v.add(point, p.Why)
 	if len(v.Recent) >= maxProbes {
 		v.Recent = append(make([]ProbePoint, 0, maxProbes), v.Recent[maxProbes/4:]...) // views keep the old array

@@ -70,3 +70,21 @@ func TestNothingIsSaidOfAttemptsThatWereNotMade(t *testing.T) {
 		t.Errorf("%+v, %+v", v.Incidents[0].Probe, v.Probe)
 	}
 }
+
+func TestAttemptsToldTogetherCountByWhenTheyBegan(t *testing.T) {
+	w := newWorld(t, nft)
+	w.wait(time.Second).flush(masq).announce("iptables").read(nft)
+	w.wait(300 * time.Millisecond).refill(nft).announce("iptables-restor").read(nft)
+	w.wait(600 * time.Millisecond)
+	w.s.Apply(&Observation{Time: w.now, Probe: &Probe{
+		Target: "tcp://198.51.100.1:80", From: "pod", Took: time.Millisecond, Max: 4 * time.Millisecond,
+		Count: 11, First: 1050 * time.Millisecond, Last: 50 * time.Millisecond,
+	}})
+	v := w.view()
+	if v.Probe.Attempts != 11 || v.Probe.Successes != 11 || v.Probe.Median != time.Millisecond || v.Probe.Max != 4*time.Millisecond {
+		t.Errorf("%+v", v.Probe)
+	}
+	if e := v.Incidents[0].Probe; e == nil || e.Attempts != 3 || e.Failed != 0 {
+		t.Errorf("in the incident %+v", e)
+	}
+}

@@ -22,6 +22,9 @@ type Decoder struct {
 	gapped   bool         // a gap was told, and not yet its end
 	backends backends
 	table    table
+	probe    probe
+	survey   survey
+	tried    incident.Probe
 	health   flannel.Reading[conntrack.Health]
 	numbers  []int64
 	rules    incident.RulesRead
@@ -62,11 +65,12 @@ func (d *Decoder) Line(line []byte) (*incident.Observation, error) {
 const (
 	headerPrefix = `{"schema":`
 	syncPrefix   = `{"sync":`
+	packedPrefix = `{"packed":`
 )
 
 // Miss tells the decoder that lines are missing here.
 func (d *Decoder) Miss() {
-	d.timed, d.table.whole = false, false
+	d.timed, d.table.whole, d.probe.whole, d.survey.text = false, false, false, nil
 	for i := range d.backends {
 		d.backends[i].whole = false
 	}
@@ -90,7 +94,7 @@ func (d *Decoder) header(line []byte) error {
 	}
 	d.running = d.running && h.Session == d.Header.Session && h.Part == d.Header.Part+1
 	d.Header, d.last, d.timed = h, h.Time, true
-	d.backends, d.table = backends{}, table{}
+	d.backends, d.table, d.probe, d.survey = backends{}, table{}, probe{}, survey{}
 	return nil
 }
 
@@ -101,6 +105,9 @@ func (d *Decoder) object(line []byte) (*incident.Observation, error) {
 	var x entry
 	if err := d.codec.read(line, &x); err != nil {
 		return nil, err
+	}
+	if x.Packed != "" {
+		return d.packed(&x)
 	}
 	if x.Carried {
 		if d.running {
@@ -121,6 +128,8 @@ func (d *Decoder) object(line []byte) (*incident.Observation, error) {
 		return d.gap(&x), nil
 	case x.Counters != nil:
 		return d.counters(&x)
+	case x.Patch != "":
+		return d.patch(&x)
 	}
 	d.running = true
 	d.read = x.Observation
@@ -129,8 +138,24 @@ func (d *Decoder) object(line []byte) (*incident.Observation, error) {
 		d.keep(x.Rules, x.Full)
 	case x.Table != nil:
 		d.table = table{*x.Table, true}
+	case x.Probe != nil && x.Probe.Why == "":
+		d.probe = probe{*x.Probe, true}
+	case x.Flows != nil:
+		d.survey = surveyOf(line)
 	}
 	return &d.read, nil
+}
+
+// packed reads the line within a line, which must not be of the same sort.
+func (d *Decoder) packed(x *entry) (*incident.Observation, error) {
+	line, err := unpack(x.Packed, nil)
+	if err != nil {
+		return nil, err
+	}
+	if bytes.HasPrefix(line, []byte(packedPrefix)) {
+		return nil, errPacked
+	}
+	return d.object(line)
 }
 
 // faultReader names the journal in faults.
@@ -183,8 +208,12 @@ func (d *Decoder) delta(line []byte) (*incident.Observation, error) {
 		numbers = append(numbers, 0)
 	}
 	d.numbers = numbers
-	code := numbers[0]
-	if code < 1 || code > tableCode {
+	code, unit := numbers[0], int64(1)
+	if code > inMicro {
+		code, unit = code-inMicro, micro
+		numbers[1], numbers[2] = numbers[1]*micro, numbers[2]*micro
+	}
+	if code < 1 || code > probeCode {
 		return nil, fmt.Errorf("no source has number %d", code)
 	}
 	if d.timed {
@@ -195,6 +224,9 @@ func (d *Decoder) delta(line []byte) (*incident.Observation, error) {
 	}
 	if code == tableCode {
 		return d.moveTable(numbers[3:])
+	}
+	if code == probeCode {
+		return d.moveProbe(numbers[3:], unit)
 	}
 	r := &d.backends[code-1]
 	if !d.timed || !r.whole {

@@ -3,6 +3,7 @@ package journal
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"time"
 
@@ -27,6 +28,8 @@ type Encoder struct {
 	fulls    uint64
 	backends backends
 	table    table
+	probe    probe
+	survey   survey
 	keyed    [3]flannel.Time // when each backend was last written in full, or all of its counters
 	carried  carried
 	list     []int64 // room for a line of numbers
@@ -64,7 +67,7 @@ func (e *Encoder) sync(dst []byte, at flannel.Time) ([]byte, error) {
 	for i := range e.backends {
 		e.backends[i].full = 0
 	}
-	e.table.whole = false
+	e.table.whole, e.probe.whole, e.survey.text = false, false, nil
 	return e.carried.append(dst), nil
 }
 
@@ -89,6 +92,10 @@ func (e *Encoder) Append(dst []byte, o *incident.Observation) (_ []byte, importa
 		dst, important, err = e.appendRules(dst, o)
 	case o.Table != nil:
 		dst, err = e.appendTable(dst, o)
+	case o.Probe != nil && o.Probe.Why == "":
+		dst, err = e.appendProbe(dst, o)
+	case o.Flows != nil:
+		dst, err = e.appendSurvey(dst, o)
 	default:
 		important = !isRoutine(o)
 		dst, err = e.appendFact(dst, o)
@@ -101,7 +108,7 @@ func (e *Encoder) Append(dst []byte, o *incident.Observation) (_ []byte, importa
 
 // isRoutine tells whether an observation of its kind comes all the time.
 func isRoutine(o *incident.Observation) bool {
-	return o.Commit != nil && !isNews(o.Commit) || o.Probe != nil && o.Probe.Why == ""
+	return o.Commit != nil && !isNews(o.Commit)
 }
 
 // isNews tells whether a commit touched anything that Flannel uses, or may have.
@@ -162,9 +169,14 @@ func (e *Encoder) follows(t flannel.Time) bool {
 	return t.Session == e.header.Session && e.last.Session == t.Session && countable(t) && countable(e.last)
 }
 
+// appendFull writes a reading in full: packed, if that is only for those who start reading here.
 func (e *Encoder) appendFull(dst []byte, o *incident.Observation, i int) ([]byte, error) {
 	e.fulls++
+	before, repeated := len(dst), sameBut(&e.backends[i].RulesRead, o.Rules)
 	dst, err := e.append(dst, entry{Full: e.fulls, Observation: *o})
+	if err == nil && repeated {
+		dst, err = e.appendPacked(dst[:before], dst[before:len(dst)-1], o)
+	}
 	if err != nil {
 		return dst, err
 	}
@@ -172,6 +184,14 @@ func (e *Encoder) appendFull(dst []byte, o *incident.Observation, i int) ([]byte
 	e.backends[i].Ruleset.Value = o.Rules.Ruleset.Value.Clone()
 	e.keyed[i] = o.Time
 	return dst, nil
+}
+
+func (e *Encoder) appendPacked(dst, line []byte, o *incident.Observation) ([]byte, error) {
+	packed, err := pack(line, nil)
+	if err != nil {
+		return dst, fmt.Errorf("encode observation: %w", err)
+	}
+	return e.append(dst, entry{Packed: packed, Observation: incident.Observation{Time: o.Time}})
 }
 
 // appendDelta writes what has moved since the last reading. It does not allocate.
@@ -209,12 +229,25 @@ func (e *Encoder) appendTable(dst []byte, o *incident.Observation) ([]byte, erro
 	return appendNumbers(dst, e.list), nil
 }
 
-// begin begins a line of numbers.
-func (e *Encoder) begin(code int64, at flannel.Time) {
+// begin begins a line of numbers, and brings further spans to its unit.
+func (e *Encoder) begin(code int64, at flannel.Time, spans ...int64) {
 	boot := int64(at.Boot - e.last.Boot)
-	e.list = append(e.list[:0], code, boot, at.Wall.UnixNano()-e.last.Wall.UnixNano()-boot)
+	wall := at.Wall.UnixNano() - e.last.Wall.UnixNano() - boot
+	if boot%micro == 0 && wall%micro == 0 && !slices.ContainsFunc(spans, func(v int64) bool { return v%micro != 0 }) {
+		for i := range spans {
+			spans[i] /= micro
+		}
+		code, boot, wall = code+inMicro, boot/micro, wall/micro
+	}
+	e.list = append(e.list[:0], code, boot, wall)
 	e.last = at
 }
+
+// inMicro is added to the number of a source where the times behind it are in microseconds and not in nanoseconds.
+const (
+	inMicro = 10
+	micro   = 1000
+)
 
 // appendNumbers writes a line of numbers without the zeros at its end.
 func appendNumbers(dst []byte, list []int64) []byte {

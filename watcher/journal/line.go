@@ -37,6 +37,8 @@ type entry struct {
 	Gap      *Gap      `json:"gap"`
 	Full     uint64    `json:"full"` // number of the ruleset that the observation holds in full
 	Counters *counters `json:"counters"`
+	Patch    string    `json:"patch"`  // see survey
+	Packed   string    `json:"packed"` // another line, deflated and in base64
 	incident.Observation
 }
 

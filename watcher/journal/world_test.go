@@ -34,7 +34,7 @@ const session = "4c5e5a9e-boot/4711"
 var (
 	networks = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("2001:db8:42::/56")}
 	subnets  = []netip.Prefix{netip.MustParsePrefix("10.244.3.0/24"), netip.MustParsePrefix("2001:db8:42:3::/64")}
-	noon     = time.Date(2026, 11, 30, 12, 0, 0, 123456789, time.UTC)
+	noon     = time.Date(2026, 11, 30, 12, 0, 0, 123456000, time.UTC)
 
 	// nasty is what names and command lines can hold.
 	nasty = []string{"iptables", "x\x1b[31m", "\xff\xfe", `"quoted"`, "`", "zwölf<&>", "a b\nc", "", "\u202e", `\x41`}
@@ -42,7 +42,7 @@ var (
 
 func newWorld(seed uint64, sink func(*incident.Observation)) *world {
 	w := &world{rng: rand.New(rand.NewPCG(seed, 5)), rules: map[flannel.Backend]*flannel.Ruleset{}, gen: 4800, handle: 10, sink: sink}
-	w.now = flannel.Time{Wall: noon, Boot: 6*time.Hour + 17, Session: session}
+	w.now = flannel.Time{Wall: noon, Boot: 6*time.Hour + 17*time.Microsecond, Session: session}
 	for _, b := range flannel.Backends {
 		w.rules[b] = &flannel.Ruleset{Backend: b, Revision: 1}
 		for _, id := range flannel.Looked(b) {
@@ -179,8 +179,10 @@ func (w *world) random() {
 			c.Entries[i].Counter = flannel.Counter{Packets: w.rng.Uint64()}
 		}
 		w.read(b)
-	case 21, 22, 23:
+	case 21, 22:
 		w.table()
+	case 23:
+		w.probe()
 	case 24:
 		w.flows()
 	default:
@@ -257,8 +259,22 @@ func (w *world) table() {
 	w.tell(incident.Observation{Table: &r})
 }
 
+// probe tells of one attempt to connect, or of several.
+func (w *world) probe() {
+	p := incident.Probe{Target: "tcp://198.51.100.1:443", From: "10.244.3.7", Took: time.Duration(w.rng.Int64N(1e6))}
+	switch w.rng.IntN(4) {
+	case 0:
+		p.Why = w.word()
+	case 1:
+		p.From = w.word()
+	default:
+		p.Count, p.Max, p.First, p.Last = 2+w.rng.IntN(9), p.Took+5000, time.Second, time.Duration(w.rng.Int64N(1e8))
+	}
+	w.tell(incident.Observation{Probe: &p})
+}
+
 func (w *world) flows() {
-	a := netip.MustParseAddr("10.244.3.7")
+	a := netip.AddrFrom4([4]byte{10, 244, 3, byte(w.rng.IntN(9))})
 	survey := conntrack.Survey{
 		Took: time.Millisecond, Entries: 12, Kinds: map[conntrack.Kind]conntrack.Tally{conntrack.Bare: {Flows: 3}},
 		Flows:      []conntrack.Sample{{Flow: conntrack.Flow{Orig: conntrack.Tuple{Src: a, SPort: 9}}, Kind: conntrack.Bare, Seen: w.now}},
@@ -280,6 +296,10 @@ func cloned(o *incident.Observation) incident.Observation {
 	if o.Table != nil {
 		r := *o.Table
 		c.Table = &r
+	}
+	if o.Probe != nil {
+		p := *o.Probe
+		c.Probe = &p
 	}
 	return c
 }
