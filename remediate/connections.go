@@ -37,7 +37,7 @@ const (
 // Bare ones are left alone while the rules are missing: they would begin anew as bare.
 func Unstick(f Facts, c Choice) (Plan, []Refusal) {
 	p := Plan{Kind: KindUnstick}
-	survey, known := f.Flows.Get()
+	survey, known := f.survey()
 	if !known {
 		return Plan{}, []Refusal{f.unseen()}
 	}
@@ -69,6 +69,14 @@ func Unstick(f Facts, c Choice) (Plan, []Refusal) {
 	return p, nil
 }
 
+// survey gives what is known of connections: where the kernel tracks none, there are none.
+func (f Facts) survey() (conntrack.Survey, bool) {
+	if f.Flows.State == flannel.Absent {
+		return conntrack.Survey{}, true
+	}
+	return f.Flows.Get()
+}
+
 // unseen is the guard on whether connections could be read.
 func (f Facts) unseen() Guard {
 	why := f.Flows.Why
@@ -87,7 +95,7 @@ func (p *Plan) purgeConnections(f Facts, c Choice) []Guard {
 	if !slices.Contains(c.With, PartConnections) {
 		return nil
 	}
-	survey, known := f.Flows.Get()
+	survey, known := f.survey()
 	if !known {
 		return []Guard{f.unseen()}
 	}
@@ -98,7 +106,7 @@ func (p *Plan) purgeConnections(f Facts, c Choice) []Guard {
 // connectionsPart is the part as a dialog offers it.
 func connectionsPart(p *Plan, f Facts, c Choice) Part {
 	part := Part{Name: PartConnections, On: slices.Contains(c.With, PartConnections)}
-	survey, known := f.Flows.Get()
+	survey, known := f.survey()
 	n := survey.Kinds[conntrack.Translated].Flows
 	switch {
 	case part.On && len(p.Flows) == 0, known && n == 0:

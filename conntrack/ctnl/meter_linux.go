@@ -32,7 +32,7 @@ func openMeter(proc string, open func() (*Reader, error)) (*Meter, error) {
 	}
 	var err error
 	if m.proc, err = openProc(proc); err != nil {
-		return nil, fmt.Errorf("open conntrack: %w", errors.Join(m.refused, err))
+		return nil, fmt.Errorf("%w; %w", m.refused, err)
 	}
 	return m, nil
 }
@@ -44,7 +44,7 @@ func (m *Meter) Read() (conntrack.Health, error) {
 	}
 	h, err := m.proc.read()
 	if err != nil {
-		return h, fmt.Errorf("read conntrack statistics: %w", errors.Join(m.refused, err))
+		return h, fmt.Errorf("read conntrack statistics: %w", err)
 	}
 	return h, nil
 }

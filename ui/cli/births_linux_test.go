@@ -39,8 +39,8 @@ func within(t *testing.T, d time.Duration, what string, is func() bool) {
 	}
 }
 
-// gap is what an exported incident tells of connections.
-type gap struct {
+// recordedGap is what an exported incident tells of connections.
+type recordedGap struct {
 	ID    int
 	Flows *struct {
 		HeardSince           *string
@@ -102,10 +102,10 @@ func TestARecorderTellsInWhichGapABareConnectionBeganAndListensNoLonger(t *testi
 	send(t, c.pod, 40002, "192.0.2.80:9") // this one is masqueraded
 	within(t, 5*time.Second, "silent after the gap", func() bool { return !hears(c.node) })
 
-	var list []gap
+	var list []recordedGap
 	within(t, 10*time.Second, "recorded", func() bool {
 		out, _ := exec.Command(program, "export", "-o", "json", "--state", state).Output()
-		var x struct{ Incidents []gap }
+		var x struct{ Incidents []recordedGap }
 		_ = json.Unmarshal(out, &x)
 		list = x.Incidents
 		return len(list) == 1 && list[0].Flows != nil && list[0].Flows.Alive != nil && *list[0].Flows.Alive == 2

@@ -158,6 +158,9 @@ func (r *remedy) run(ctx context.Context, choose func(*apply.Store) (apply.Maker
 		facts, err := sight.facts()
 		if err == nil && r.flows {
 			facts, err = sight.withFlows(ctx)
+			if r := facts.Flows; err == nil && r.State == flannel.Unreadable {
+				err = fmt.Errorf("connections: %s", r.Why)
+			}
 		}
 		if err != nil {
 			return exit(ExitUnreadable, err)

@@ -65,7 +65,7 @@ func (r *remedy) offerUnstick(s *sight) {
 	case !known:
 		r.say("connections that began meanwhile could not be looked at; flanwatch unstick drops those that stay without source NAT")
 	case n.Flows > 0:
-		r.say("%d connections that began meanwhile stay without source NAT until they end; flanwatch unstick drops them, so that they\n"+
-			"begin anew with it (this cannot be undone, and cuts off the %d that are answered)", n.Flows, n.Replied)
+		r.say("connections that began meanwhile and stay without source NAT until they end: %d, of which %d are answered;\n"+
+			"flanwatch unstick drops them, so that they begin anew with it (this cannot be undone)", n.Flows, n.Replied)
 	}
 }

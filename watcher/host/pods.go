@@ -6,6 +6,12 @@ import (
 	"strings"
 )
 
+// pod is what one file tells.
+type pod struct {
+	name  string
+	addrs []netip.Addr
+}
+
 // podName joins the two halves of a pod's name, and gives nothing where one is missing or too long to be one.
 func podName(namespace, name string) string {
 	const longest = 253

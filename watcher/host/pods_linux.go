@@ -45,12 +45,6 @@ type Pods struct {
 	sandboxes map[string]string // names of pods by the ID of their sandbox
 }
 
-// pod is what one file tells.
-type pod struct {
-	name  string
-	addrs []netip.Addr
-}
-
 // NewPods makes a finder for the files of a node.
 func NewPods(files *Files) *Pods {
 	return &Pods{files: files, known: map[string]pod{}, sandboxes: map[string]string{}}
