@@ -23,6 +23,15 @@ type Dialog struct {
 	Undo    string // command
 	Word    string // to be typed
 	Script  string // the same by hand
+	Receipt string // ID of the receipt that it gets
+	Parts   []Part // what can be left out, or taken in
+}
+
+// Part is a piece of a plan that a person ticks or not.
+type Part struct {
+	Name string // as --with takes it
+	Text string // what it does
+	On   bool
 }
 
 // DiffLine is one line of the diff.
@@ -40,6 +49,7 @@ func (p Plan) Show(state string, at time.Time) Dialog {
 		ID: p.ID, Title: flannel.Printable(p.Title), Effects: p.Effects, Why: p.Why, Notes: p.Notes, Word: string(p.Kind),
 		Script: p.Script(), Sends: p.Sends(),
 	}
+	d.Parts = p.Parts
 	for _, g := range p.Guards {
 		d.Checks = append(d.Checks, g.Why)
 	}
@@ -47,13 +57,17 @@ func (p Plan) Show(state string, at time.Time) Dialog {
 		return d
 	}
 	id := ReceiptID(p, at)
-	d.Backup = filepath.Join(state, "backup", id+".rules")
-	d.Undo = "flanwatch undo " + id
+	d.Receipt = id
+	if p.ChangesRules() {
+		d.Backup = filepath.Join(state, "backup", id+".rules")
+		d.Undo = "flanwatch undo " + id
+	}
 	for _, b := range p.Backends() {
 		for _, t := range p.TablesOf(b) {
 			d.Diff = append(d.Diff, p.diff(t)...)
 		}
 	}
+	d.Diff = append(d.Diff, p.flowLines()...)
 	return d
 }
 
@@ -78,6 +92,9 @@ func (p Plan) Sends() []string {
 	}
 	if messages > 0 {
 		out = append(out, fmt.Sprintf("one nf_tables batch, %s, one generation", count(messages, "message")))
+	}
+	if n := len(p.Flows); n > 0 {
+		out = append(out, count(n, "deletion")+" of connections, each looked at once more before")
 	}
 	return out
 }

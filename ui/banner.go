@@ -45,7 +45,8 @@ func (s *screen) banner() string {
 	}
 	l.put(text, cut(h.text, end-l.w))
 	// What is left over goes to whom it may help, in this order, and never in part.
-	s.putCulprit(l, h, end)
+	kept := on(h.key == helpKey, width(helpKey)+2)
+	s.putCulprit(l, h, end-kept)
 	if h.key != "" && l.w+2+width(h.key) <= end {
 		end -= width(h.key) + 2
 	} else {
@@ -59,6 +60,9 @@ func (s *screen) banner() string {
 	}
 	return l.full()
 }
+
+// helpKey is the key that helps most: its place is kept free.
+const helpKey = "r fix"
 
 // putCulprit names who did it, as fully as there is room for.
 func (s *screen) putCulprit(l *line, h headline, end int) {
@@ -135,7 +139,10 @@ func (s *screen) findingLine(f *diagnose.Finding, word, sign string, as role) he
 			h.key = s.helpfulKey(c.ID)
 		}
 	}
-	if h.key == "" && s.page == pageDashboard {
+	switch {
+	case s.remedies && s.page != pageHelp && aboutFinding(f).prefer != "":
+		h.key = helpKey
+	case h.key == "" && s.page == pageDashboard:
 		h.key = "f why"
 	}
 	h.more = troubles(s.view.Findings) - 1
@@ -273,7 +280,7 @@ func lastIncident(v *incident.View) *incident.Incident {
 func lastChange(events []incident.Event) *incident.Event {
 	for i := len(events) - 1; i >= 0; i-- {
 		switch events[i].Kind {
-		case incident.EventReadFail, incident.EventReadBack, incident.EventRestarted:
+		case incident.EventReadFail, incident.EventReadBack, incident.EventRestarted, incident.EventAction:
 		default:
 			return &events[i]
 		}

@@ -8,8 +8,12 @@ import (
 // here is where the keys go now.
 func (s *screen) here() place {
 	switch {
+	case s.dialog != nil:
+		return inDialog
 	case s.onLook():
 		return inLook
+	case s.page == pageHistory:
+		return inHistory
 	case s.page == pageFlows:
 		return inFlows
 	case s.page == pageIncidents || s.page == pageFindings || s.page == pagePaths:
@@ -36,6 +40,8 @@ func (s *screen) here() place {
 func (s *screen) footer() string {
 	l := s.line().gap(1)
 	switch {
+	case s.prompt != nil:
+		return s.promptLine()
 	case s.typing:
 		hint := "  enter keep  esc clear"
 		l.put(roleKey, "/").put(roleStrong, tail(clean(*s.filtered()), s.width-l.w-width(hint)-2)).put(roleKey, "▌")
@@ -44,13 +50,18 @@ func (s *screen) footer() string {
 		return l.put(roleStrong, cut(s.flash, s.width-2)).full()
 	}
 	offers := s.offers()
+	if len(offers) == 0 {
+		return l.full()
+	}
 	quit := offers[len(offers)-1]
 	for i, o := range offers {
 		last := i == len(offers)-1
 		if !last && l.w+columns(o)+2+columns(quit) > s.width-1 {
 			continue
 		}
-		l.pieces(o...).gap(2)
+		if l.pieces(o...); !last {
+			l.gap(2)
+		}
 	}
 	return l.full()
 }
@@ -59,7 +70,7 @@ func (s *screen) footer() string {
 func (s *screen) offers() [][]piece {
 	var out [][]piece
 	for _, b := range bindings {
-		if b.short != "" && s.works(b.act) && (slices.Contains(b.places, everywhere) || slices.Contains(b.places, s.here())) {
+		if b.short != "" && s.works(b) && (slices.Contains(b.places, everywhere) || slices.Contains(b.places, s.here())) {
 			key, _, _ := strings.Cut(b.show, ",")
 			out = append(out, []piece{{roleKey, key}, {roleDim, " " + b.short}})
 		}
@@ -68,12 +79,40 @@ func (s *screen) offers() [][]piece {
 }
 
 // works tells whether a key does something here at all.
-func (s *screen) works(a action) bool {
-	switch a {
+func (s *screen) works(b binding) bool {
+	switch {
+	case b.mode == inRecording:
+		return s.plays && s.dialog == nil
+	case b.mode == inPlan:
+		return s.remedies && s.offersInDialog(b.act)
+	case s.dialog != nil, s.plays && taken(b.keys):
+		return false
+	}
+	switch b.act {
 	case actSlower, actFaster:
 		return s.interval > 0
+	case actRemedy:
+		return s.remedies
+	case actUndo, actHistory:
+		return s.remedies && !s.plays
 	}
 	return true
+}
+
+// offersInDialog tells whether a key of plans does something in the one that is shown; without one, all are for the help page.
+func (s *screen) offersInDialog(a action) bool {
+	if s.dialog == nil {
+		return true
+	}
+	switch p := s.dialog.phase; a {
+	case actApply:
+		return p == phaseChoosing || p == phaseAsking && !s.readOnly
+	case actDiff, actScript:
+		return p == phaseAsking
+	case actScroll:
+		return p == phaseAsking || p == phaseChoosing
+	}
+	return s.dialog.phase <= phaseAsking
 }
 
 // tail keeps the end of what is being typed in sight.
@@ -97,7 +136,7 @@ func (s *screen) helpPage() box {
 	add := func(ps ...piece) { b.lines = append(b.lines, s.innerLine(groundPlain).gap(2).pieces(ps...).full()) }
 	add()
 	for _, k := range bindings {
-		if s.works(k.act) {
+		if s.works(k) {
 			add(piece{roleKey, left(k.show, 14)}, piece{roleText, k.does})
 		}
 	}

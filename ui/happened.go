@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"flanwatch/flannel"
+	"flanwatch/watcher/diagnose"
 	"flanwatch/watcher/incident"
 )
 
@@ -144,6 +145,10 @@ func (s *screen) happenedColumns(list []happening) (text, who int, short bool) {
 // eventSign tells what broke something from what mended it.
 func eventSign(e *incident.Event) (string, role) {
 	switch e.Kind {
+	case incident.EventAction:
+		if e.Severity == diagnose.Info {
+			return signNone, roleKey
+		}
 	case incident.EventRefilled, incident.EventHookBack, incident.EventReadBack:
 		return signDone, roleGood
 	}

@@ -245,6 +245,6 @@ func (s *screen) incidentReport() string {
 
 // concerns tells whether an event is about a chain of the incident, or about watching itself.
 func concerns(e *incident.Event, objects []flannel.ChainID) bool {
-	return slices.Contains(objects, e.Chain) ||
+	return slices.Contains(objects, e.Chain) || concernsAction(e, objects) ||
 		e.Chain == flannel.ChainID{} && (e.Kind == incident.EventReadFail || e.Kind == incident.EventReadBack || e.Kind == incident.EventUncertain)
 }

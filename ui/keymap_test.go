@@ -11,13 +11,18 @@ import (
 func TestHelpFooterAndTableAgreeWithTheKeys(t *testing.T) {
 	m := still(t, emptied(), Options{})
 	m.width, m.height = 300, 60
-	help := ansi.Strip(strings.Join(m.helpPage().lines, "\n"))
+	recording := still(t, emptied(), Options{Mode: ModeReplay, Player: &recorder{}})
+	recording.width, recording.height = 300, 60
+	help := ansi.Strip(strings.Join(append(m.helpPage().lines, recording.helpPage().lines...), "\n"))
 	table := KeyTable()
-	footers := ""
+	footers := ansi.Strip(recording.footer()) + "\n"
 	for f := range panels {
 		m.focus = f
 		footers += ansi.Strip(m.footer()) + "\n"
 	}
+	m.dialog = &dialog{phase: phaseAsking}
+	footers += ansi.Strip(m.footer()) + "\n"
+	m.dialog = nil
 	for _, p := range []page{pageHelp, pageIncidents, pageIncident, pageFindings} {
 		m.page = p
 		footers += ansi.Strip(m.footer()) + "\n"
@@ -39,13 +44,17 @@ func TestHelpFooterAndTableAgreeWithTheKeys(t *testing.T) {
 }
 
 func TestNoKeyIsBoundTwice(t *testing.T) {
-	seen := map[string]string{}
+	type meaning struct {
+		key  string
+		mode mode
+	}
+	seen := map[meaning]string{}
 	for _, b := range bindings {
 		for _, k := range b.keys {
-			if other, ok := seen[k]; ok {
+			if other, ok := seen[meaning{k, b.mode}]; ok {
 				t.Errorf("%s does %q and %q", k, other, b.does)
 			}
-			seen[k] = b.does
+			seen[meaning{k, b.mode}] = b.does
 		}
 	}
 }

@@ -9,21 +9,29 @@ import (
 	tea "charm.land/bubbletea/v2"
 )
 
-// Mailbox hands views to the screen. It holds one: a newer view replaces one that nobody took, so a terminal that is slow
-// or has stopped reading never holds up whoever makes the views.
-type Mailbox struct {
+// Box hands something to the screen. It holds one: a newer one replaces one that nobody took, so a terminal that is slow
+// or has stopped reading never holds up whoever fills it.
+type Box[T any] struct {
 	mu   sync.Mutex
-	view *incident.View
+	held T
 	wake chan struct{}
 }
 
-// NewMailbox gives an empty mailbox.
-func NewMailbox() *Mailbox { return &Mailbox{wake: make(chan struct{}, 1)} }
+// Mailbox hands views to the screen.
+type Mailbox = Box[*incident.View]
 
-// Put leaves the newest view; it never waits for the screen. The view must not change afterwards.
-func (b *Mailbox) Put(v *incident.View) {
+// NewMailbox gives an empty mailbox.
+func NewMailbox() *Mailbox { return newBox[*incident.View]() }
+
+// NewAnswers gives an empty box for answers.
+func NewAnswers() *Box[Answer] { return newBox[Answer]() }
+
+func newBox[T any]() *Box[T] { return &Box[T]{wake: make(chan struct{}, 1)} }
+
+// Put leaves the newest; it never waits for the screen. It must not change afterwards.
+func (b *Box[T]) Put(v T) {
 	b.mu.Lock()
-	b.view = v
+	b.held = v
 	b.mu.Unlock()
 	select {
 	case b.wake <- struct{}{}:
@@ -33,8 +41,10 @@ func (b *Mailbox) Put(v *incident.View) {
 
 type viewMsg struct{ view *incident.View }
 
-// wait is a command that ends with the next view.
-func (b *Mailbox) wait(ctx context.Context) tea.Cmd {
+type answerMsg struct{ answer Answer }
+
+// wait is a command that ends with the next one.
+func (b *Box[T]) wait(ctx context.Context, msg func(T) tea.Msg) tea.Cmd {
 	return func() tea.Msg {
 		select {
 		case <-ctx.Done():
@@ -42,7 +52,7 @@ func (b *Mailbox) wait(ctx context.Context) tea.Cmd {
 		case <-b.wake:
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			return viewMsg{b.view}
+			return msg(b.held)
 		}
 	}
 }

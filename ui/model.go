@@ -24,6 +24,8 @@ type model struct {
 	theme   Theme
 	dark    bool // the terminal's background, as far as it said
 
+	wishes int // asked so far
+
 	newest  *incident.View // what came last; differs from view while paused
 	arrived time.Time      // when it came
 	flashed time.Time
@@ -46,6 +48,7 @@ func newModel(ctx context.Context, o Options) *model {
 		zoom: autoZoom,
 	}
 	m.looks, m.listens = o.Look != nil, o.Flows != nil
+	m.remedies, m.plays = o.Ask != nil && o.Answers != nil, o.Player != nil
 	if o.SetInterval != nil {
 		m.interval = o.Interval
 	}
@@ -58,7 +61,18 @@ type tickMsg struct{}
 
 // Init waits for the first view, asks the terminal for its background and starts the clock.
 func (m *model) Init() tea.Cmd {
-	return tea.Batch(m.opt.Mailbox.wait(m.ctx), m.askBackground(), m.tick(rest))
+	return tea.Batch(m.nextView(), m.nextAnswer(), m.askBackground(), m.tick(rest))
+}
+
+func (m *model) nextView() tea.Cmd {
+	return m.opt.Mailbox.wait(m.ctx, func(v *incident.View) tea.Msg { return viewMsg{v} })
+}
+
+func (m *model) nextAnswer() tea.Cmd {
+	if m.opt.Answers == nil {
+		return nil
+	}
+	return m.opt.Answers.wait(m.ctx, func(a Answer) tea.Msg { return answerMsg{a} })
 }
 
 // askBackground asks the terminal how bright it is, where the theme depends on it.
@@ -88,11 +102,17 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.dirty = true
 	case viewMsg:
 		m.receive(msg.view)
-		return m, m.opt.Mailbox.wait(m.ctx)
+		return m, m.nextView()
+	case answerMsg:
+		m.answered(msg.answer)
+		return m, m.nextAnswer()
 	case tickMsg:
 		return m, m.clockTick()
 	case tea.PasteMsg:
-		if m.typing {
+		switch {
+		case m.dialog != nil:
+			m.pasted()
+		case m.typing:
 			m.setFilter(*m.filtered() + strings.Join(strings.Fields(msg.Content), " "))
 		}
 	case tea.KeyPressMsg:
@@ -138,6 +158,7 @@ const flashTime = 6 * time.Second
 func (m *model) receive(v *incident.View) {
 	before := m.newest
 	m.newest, m.arrived = v, m.opt.Clock()
+	m.askAgain()
 	if m.paused {
 		return
 	}
@@ -147,7 +168,10 @@ func (m *model) receive(v *incident.View) {
 	m.event.follow(keysOf(m.newestFirst()))
 	m.incident.follow(m.numbers())
 	m.finding.follow(findingKeys(v.Findings))
-	m.flow.follow(flowKeys(m.flowRows()))
+	if m.page == pageFlows {
+		m.flow.follow(flowKeys(m.flowRows()))
+	}
+	m.leftover.follow(leftoverKeys(m.leftoverRows()))
 	// A tenth of grace: views at the same pace as pictures must not miss theirs by a hair.
 	if before == nil || m.opt.Player != nil || happened(before, v) || m.arrived.Sub(m.drawn) >= rest-rest/10 {
 		m.dirty = true
@@ -157,7 +181,7 @@ func (m *model) receive(v *incident.View) {
 // happened tells whether a view differs from the one before in more than numbers.
 func happened(a, b *incident.View) bool {
 	if len(a.Events) != len(b.Events) || len(a.Chains) != len(b.Chains) || len(a.Findings) != len(b.Findings) ||
-		len(a.Faults) != len(b.Faults) || len(a.Incidents) != len(b.Incidents) || len(a.Backends) != len(b.Backends) || a.Flannel.State != b.Flannel.State {
+		len(a.Leftovers) != len(b.Leftovers) || len(a.Faults) != len(b.Faults) || len(a.Incidents) != len(b.Incidents) || len(a.Backends) != len(b.Backends) || a.Flannel.State != b.Flannel.State {
 		return true
 	}
 	if lookChanged(a, b) || a.Table.Flows.At != b.Table.Flows.At || a.Table.Health.State != b.Table.Health.State {

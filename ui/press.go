@@ -22,19 +22,21 @@ var intervals = []time.Duration{
 // press acts on a key.
 func (m *model) press(msg tea.KeyPressMsg) tea.Cmd {
 	key := msg.String()
-	if m.typing && m.edit(key, msg.Text) {
+	switch {
+	case m.dialog != nil:
+		return m.pressDialog(msg)
+	case m.prompt != nil:
+		return m.pressPrompt(key, msg.Text)
+	case m.typing && m.edit(key, msg.Text):
 		return nil
 	}
-	if m.opt.Player != nil && play(m.opt.Player, key) {
-		return nil
-	}
-	act, ok := actionOf(key)
+	act, ok := actionOf(key, m.plays)
 	if !ok {
 		return nil
 	}
 	defer m.tellLook()
 	defer m.tellFlows()
-	if m.navigate(act) || m.choose(act) {
+	if m.navigate(act) || m.choose(act) || m.play(act) {
 		return nil
 	}
 	switch act {
@@ -59,6 +61,12 @@ func (m *model) press(msg tea.KeyPressMsg) tea.Cmd {
 		return m.askBackground()
 	case actPanels:
 		m.toggle(panel(key[0] - '1'))
+	case actRemedy:
+		m.remedy()
+	case actUndo:
+		m.undo("")
+	case actHistory:
+		m.history()
 	}
 	return nil
 }
@@ -123,6 +131,10 @@ func (m *model) navigate(a action) bool {
 		m.path.move(pathKeys(m.paths()), by)
 	case m.page == pageFindings:
 		m.finding.move(findingKeys(m.view.Findings), by)
+	case m.page == pageHistory:
+		m.receipt.move(receiptIDs(m.receipts), by)
+	case m.page == pageLeftovers:
+		m.leftover.move(leftoverKeys(m.leftoverRows()), by)
 	case m.focus == panelChains:
 		m.chains.move(idsOf(m.visible()), by)
 		m.rule = 0
@@ -140,7 +152,7 @@ func (m *model) navigate(a action) bool {
 func (m *model) pageSize() int {
 	l := m.layout()
 	switch {
-	case m.page == pageFindings:
+	case m.page == pageFindings || m.page == pageLeftovers:
 		return max(l.body/leastFinding, 1)
 	case m.page == pageIncident:
 		return l.body
@@ -193,6 +205,11 @@ func (m *model) choose(a action) bool {
 		m.turn(pageFindings)
 	case actFlows:
 		m.turn(pageFlows)
+	case actLeftovers:
+		m.turn(pageLeftovers)
+		if m.page == pageLeftovers && m.opt.Hunt != nil {
+			m.opt.Hunt()
+		}
 	case actStepBack, actStepOn:
 		m.stepCursor(on(a == actStepOn, 2) - 1)
 	case actNextIncident, actPrevIncident:
@@ -232,6 +249,10 @@ func (m *model) open() {
 		m.incident.move(m.numbers(), 0) // a new one does not take its place
 		m.turn(pageIncident)
 		m.cursor, m.closer = 0, 0
+	case m.page == pageHistory:
+		if r := m.selectedReceipt(); r != nil {
+			m.undo(r.ID)
+		}
 	case m.page == pageFindings && len(m.view.Findings) > 0:
 		m.finding.move(findingKeys(m.view.Findings), 0)
 		m.turn(pageFinding)
@@ -370,10 +391,15 @@ func (m *model) copy() tea.Cmd {
 		m.say("nothing to copy")
 		return nil
 	}
+	return m.clip("copy", text)
+}
+
+// clip puts text on the clipboard, and into a file as well where the terminal is known not to take it.
+func (m *model) clip(what, text string) tea.Cmd {
 	if m.opt.silentClipboard() {
-		m.say("this terminal may not take it; " + m.saved("copy", text))
+		m.say("this terminal may not take it; " + m.saved(what, text))
 	} else {
-		m.say("copied to the terminal's clipboard")
+		m.say(what + " copied to the terminal's clipboard")
 	}
 	return tea.SetClipboard(text)
 }
@@ -392,9 +418,15 @@ func (m *model) selected() string {
 		return m.flowCopy()
 	case m.page == pageIncidents || m.page == pageIncident:
 		return m.incidentReport()
+	case m.page == pageHistory:
+		return m.historyCopy()
 	case m.page == pageFindings:
 		if f := m.selectedFinding(); f != nil {
 			return textOf(m.findingText(f))
+		}
+	case m.page == pageLeftovers:
+		if r := m.selectedLeftover(); r != nil {
+			return textOf(m.leftoverText(r))
 		}
 	case m.page == pageEvent:
 		if e := m.selectedEvent(); e != nil {

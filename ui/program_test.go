@@ -197,6 +197,29 @@ var keyTests = map[string]func(t *testing.T, tt *terminal){
 		tt.keys("\x1b")
 		tt.shows("Timeline")
 	},
+	"r": func(t *testing.T, tt *terminal) {
+		tt.keys("r")
+		tt.shows("Confirm reapply")
+		tt.keys("\x1b")
+		tt.hides("Confirm")
+	},
+	"u": func(t *testing.T, tt *terminal) { tt.keys("u"); tt.shows("nothing was carried out here") },
+	"U": func(t *testing.T, tt *terminal) {
+		tt.keys("U")
+		tt.shows("No plan was carried out here")
+		tt.keys("U")
+		tt.shows("Timeline")
+	},
+	"L": func(t *testing.T, tt *terminal) {
+		tt.keys("L")
+		tt.shows("0 things, 0 in force")
+		tt.box.Put(leftovers())
+		tt.selects("chain", "FLANNEL-POSTRTG")
+		tt.keys("jj")
+		tt.selects("iptables-legacy ip6")
+		tt.keys("\x1b")
+		tt.shows("Timeline")
+	},
 	"left": func(t *testing.T, tt *terminal) { tt.lookAtIncident(); tt.keys("\x1b[C\x1b[D"); tt.selects("emptied") },
 	"right": func(t *testing.T, tt *terminal) {
 		tt.lookAtIncident()
@@ -260,8 +283,8 @@ func (tt *terminal) quits(last string) {
 func TestEveryKeyDoesWhatHelpSays(t *testing.T) {
 	for _, b := range bindings {
 		for _, key := range b.keys {
-			if b.act == actSuspend {
-				continue // stops the process: has a test of its own
+			if b.act == actSuspend || b.mode != 0 {
+				continue // stops the process, or means something elsewhere: has a test of its own
 			}
 			check, ok := keyTests[key]
 			if !ok {
@@ -282,7 +305,7 @@ func TestOtherLettersDoNothing(t *testing.T) {
 	m := still(t, emptied(), Options{})
 	before := m.at(100, 30)
 	for _, key := range []string{"h", "l", "x", "5", "0", "space"} {
-		if act, ok := actionOf(key); ok {
+		if act, ok := actionOf(key, false); ok {
 			t.Errorf("%s is bound to %d", key, act)
 		}
 	}

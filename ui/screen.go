@@ -7,6 +7,7 @@ import (
 
 	"flanwatch/conntrack"
 	"flanwatch/flannel"
+	"flanwatch/remediate"
 	"flanwatch/watcher/incident"
 )
 
@@ -43,9 +44,11 @@ const (
 	pageIncident  // one of them
 	pageFindings  // all findings
 	pageFinding   // one of them in full
+	pageLeftovers // what Flannel left
 	pagePaths     // what becomes of typical packets, and why
 	pageBases     // the base chains of every backend
 	pageOpened    // one chain of them, or reached from one
+	pageHistory   // plans that were carried out
 	pageFlows     // connections that are not as they should be
 )
 
@@ -82,6 +85,7 @@ type screen struct {
 	cursor   int            // what of it the keys are on
 	closer   int            // how many steps its zoom is wider than the one that fits it
 	finding  selection[findingKey]
+	leftover selection[leftoverKey]
 
 	flow        selection[conntrack.Key]
 	flowFilter  string
@@ -97,10 +101,17 @@ type screen struct {
 	path    selection[pathKey]
 	bases   selection[flannel.ChainID]
 	trail   []visit // the chains opened one from the other
+	zoom    int     // index into zooms, or autoZoom
+	flash   string
 
-	fromPaths bool // the first of them was opened from a path
-	zoom      int  // index into zooms, or autoZoom
-	flash     string
+	remedies bool // plans can be made
+	plays    bool // it is a recording that can be played
+	dialog   *dialog
+	receipts []remediate.Receipt // as of the last look
+	receipt  selection[string]   // by ID
+	prompt   *string             // a time that is being typed, nil if none is
+
+	fromPaths bool // the first chain of the trail was opened from a path
 }
 
 // Smallest size at which something useful can be drawn.
@@ -126,7 +137,11 @@ func (s *screen) lines() []string {
 		return s.tooSmall()
 	}
 	l := s.layout()
-	out := append([]string{s.header(), s.topLine()}, s.body(l)...)
+	body := s.body(l)
+	if s.dialog != nil {
+		body = s.cover(body)
+	}
+	out := append([]string{s.header(), s.topLine()}, body...)
 	if l.status {
 		out = append(out, s.statusLine())
 	}
@@ -157,8 +172,12 @@ func (s *screen) body(l layout) []string {
 		return s.incidentPage(l.body)
 	case pageFindings:
 		return s.findingsPage(l.body)
+	case pageHistory:
+		return s.historyPage(l.body)
 	case pageFlows:
 		return s.flowsPage(l.body)
+	case pageLeftovers:
+		return s.leftoversPage(l.body)
 	}
 	return s.dashboard(l)
 }
@@ -172,7 +191,8 @@ func (s *screen) document() (box, bool) {
 		return s.notice(), true
 	case s.page == pageFinding:
 		return s.findingPage(), true
-	case s.page == pageIncidents || s.page == pageIncident || s.page == pageFindings || s.page == pageFlows || s.onLook():
+	case s.page == pageIncidents || s.page == pageIncident || s.page == pageFindings || s.page == pageHistory || s.page == pageFlows ||
+		s.page == pageLeftovers || s.onLook():
 		return box{}, false // what was seen stays there to be read
 	case s.blind() || s.noFlannel():
 		return s.notice(), true

@@ -34,6 +34,7 @@ type terminal struct {
 	set  []time.Duration // intervals asked for
 	code chan int
 
+	desk  *desk
 	looks []string // what somebody looked at: "closed", "open", or a chain
 }
 
@@ -83,6 +84,8 @@ func open(t *testing.T, w, h int, view *incident.View, change func(*Options)) *t
 		program: []tea.ProgramOption{tea.WithWindowSize(w, h)},
 		model:   func(m *model) { tt.m = m },
 	}
+	tt.desk = newDesk(true).empty(nat4)
+	o.Ask, o.Answers = tt.desk.ask, tt.desk.answers
 	if change != nil {
 		change(&o)
 	}

@@ -26,6 +26,7 @@ type Watcher struct {
 	ns       *namespace
 	interval atomic.Int64 // time.Duration
 	kick     chan struct{}
+	hunts    chan struct{}
 	nft      nftRules
 	host     *hostFacts
 	events   *nft.Events // set by the goroutine that listens; nobody else touches it before that has ended
@@ -51,14 +52,22 @@ func Open(o Options) (*Watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Watcher{clock: newClock(), ns: ns, root: o.Root, state: o.State, probe: o.Probe, kick: make(chan struct{}, 1)}
+	w := &Watcher{
+		clock: newClock(), ns: ns, root: o.Root, state: o.State, probe: o.Probe,
+		kick: make(chan struct{}, 1), hunts: make(chan struct{}, 1),
+	}
 	w.interval.Store(int64(o.Interval))
 	w.nft.open = func() (*nft.Reader, error) { return within(ns, nft.Open) }
 	if w.host, err = openHost(ns, o); err != nil {
 		return nil, errors.Join(err, ns.close())
 	}
 	w.connections = newConnections(ns, w.host.files)
-	w.host.told = func(a *about) { w.connections.about.Store(a) }
+	w.host.told = func(a *about) {
+		w.connections.about.Store(a)
+		if e := w.wakeLegacy.Load(); e != nil {
+			_ = e.Wake() // processes have locks of their own
+		}
+	}
 	w.looker = newLooker()
 	w.paths = newPaths(ns, w.host)
 	return w, nil
@@ -104,6 +113,7 @@ func (w *Watcher) Once(sink Sink) {
 	w.readLegacy(sink)
 	w.host.read(w.clock.now(), sink)
 	w.paths.once(w.clock.now, sink)
+	w.connections.findUses()
 	w.connections.readTable(w.clock.now, sink) // again: two readings tell what goes on
 }
 
@@ -183,16 +193,20 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 			w.commits(c, commits, sink)
 			w.looker.rulesChanged()
 			w.paths.changed(false)
+			w.connections.rulesChanged()
 		case o := <-looks:
 			sink(o)
 		case o := <-ways:
 			sink(o)
 		case n := <-tables:
 			w.legacyNews(n, sink)
+			w.connections.rulesChanged()
 		case p := <-probes:
 			w.probed(p, *w.probe, sink)
 		case a := <-actions:
 			w.acted(a, sink)
+		case <-w.hunts:
+			w.Hunt(sink)
 		case <-w.kick:
 			nextNft = time.Now()
 		case <-timer.C:

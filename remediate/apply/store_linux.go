@@ -148,6 +148,12 @@ func (s *Store) Get(id string) (remediate.Receipt, error) {
 	return r, nil
 }
 
+// Undone tells whether a plan was taken back since: then nothing of it is to be found again.
+func (s *Store) Undone(id string) bool {
+	r, err := s.Get(id)
+	return err == nil && r.Result == remediate.ResultUndone
+}
+
 func (s *Store) read(id string) ([]byte, error) {
 	if strings.ContainsAny(id, "/\x00") || id == "" {
 		return nil, errors.New("no such name is given to receipts")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"os/signal"
 	"strings"
 	"sync"
@@ -62,6 +63,10 @@ func demo(ctx context.Context, name string, o *options, std Streams) error {
 	}
 	defer node.Close()
 	o.netns, o.root, o.unkept = node.Node.Path(), node.Root(), true
+	if o.state, err = os.MkdirTemp("", "flanwatch-demo-"); err != nil { // plans of the demo are none of the machine's
+		return exit(ExitUnreadable, err)
+	}
+	defer os.RemoveAll(o.state) //nolint:errcheck // at worst an empty folder is left
 	captions := newCaption(node.Captions)
 	if o.onScreen(std) {
 		screen := ui.Options{Mode: ui.ModeDemo, Detail: name, Status: captions.text}

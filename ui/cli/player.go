@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"flanwatch/flannel"
+	"flanwatch/remediate"
 	"flanwatch/ui"
 	"flanwatch/watcher/incident"
 	"flanwatch/watcher/journal"
@@ -119,13 +120,16 @@ func (p *position) status() string {
 
 // player moves a position as keys and time ask, and leaves pictures in the screen's mailbox.
 type player struct {
-	ask chan func(*position)
+	ask  chan func(*position)
+	look chan func(*position) // looks only, and changes nothing
 
 	mu   sync.Mutex
 	text string
 }
 
-func newPlayer() *player { return &player{ask: make(chan func(*position), 64)} }
+func newPlayer() *player {
+	return &player{ask: make(chan func(*position), 64), look: make(chan func(*position), 1)}
+}
 
 var _ ui.Player = (*player)(nil)
 
@@ -141,7 +145,32 @@ func (p *player) Toggle()              { p.do((*position).toggle) }
 func (p *player) Step(n int)           { p.do(func(at *position) { at.step(n) }) }
 func (p *player) Jump(n int)           { p.do(func(at *position) { at.jump(n) }) }
 func (p *player) Seek(d time.Duration) { p.do(func(at *position) { at.seek(d) }) }
+func (p *player) GoTo(t time.Time)     { p.do(func(at *position) { at.goTo(t) }) }
 func (p *player) Speed(n int)          { p.do(func(at *position) { at.speed(n) }) }
+
+// desk makes plans from what the recording tells at the moment shown; they are there to be looked at.
+func (p *player) desk(state string) (ask func(ui.Wish), answers *ui.Box[ui.Answer]) {
+	answers = ui.NewAnswers()
+	return func(w ui.Wish) {
+		f := func(at *position) {
+			var f remediate.Facts
+			f.Facts, f.History = at.cursor.Facts(at.now)
+			offers := remediate.Offers(f, w.Chains, w.Kind)
+			if w.Do == ui.DoMake {
+				offers = []remediate.Offer{remediate.Make(f, remediate.Offer{Kind: w.Kind, Choice: w.Choice})}
+			}
+			a := ui.Answer{Wish: w.Number}
+			for _, o := range offers {
+				a.Offers = append(a.Offers, ui.OfferOf(o, state, w.Opened))
+			}
+			answers.Put(a)
+		}
+		select {
+		case p.look <- f:
+		default: // the one before is not answered yet; the next view asks again
+		}
+	}, answers
+}
 
 func (p *player) status() string {
 	p.mu.Lock()
@@ -167,6 +196,9 @@ func (p *player) run(ctx context.Context, at *position, put func(*incident.View)
 		case f := <-p.ask:
 			f(at)
 			changed = true
+		case f := <-p.look:
+			f(at)
+			changed = false
 		case <-beat.C:
 			changed = at.playing
 			at.advance(time.Since(last))

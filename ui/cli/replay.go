@@ -26,7 +26,7 @@ func newReplay(o *options, std Streams) *cobra.Command {
 
 space plays and holds, ← and → step from observation to observation, n and N jump to the next incident
 and the one before, + and - change the speed (0.1x to 100x), shift and an arrow move 10 s, ctrl and an
-arrow a minute. Where there is no terminal, the events are printed as lines.`,
+arrow a minute, @ goes to a time. Where there is no terminal, the events are printed as lines.`,
 		Example: "  flanwatch replay\n  flanwatch replay worker-3.jsonl --at 2026-11-30T02:58:00Z",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -69,6 +69,7 @@ func replay(ctx context.Context, path, at string, o *options, std Streams) error
 		Mailbox: ui.NewMailbox(), Mode: ui.ModeReplay, Detail: filepath.Base(path), Status: player.status, Player: player,
 		ReadOnly: true, Theme: ui.Theme(o.theme), ASCII: o.ascii,
 	}
+	screen.Ask, screen.Answers = player.desk(o.state)
 	go player.run(ctx, p, screen.Mailbox.Put)
 	return runScreen(ctx, screen, std.Out)
 }

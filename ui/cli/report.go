@@ -23,6 +23,8 @@ type report struct {
 	Paths      []pathReport       `json:"paths"`
 	Conntrack  conntrackReport    `json:"conntrack"`
 	Findings   []diagnose.Finding `json:"findings"`
+	Leftovers  []diagnose.Remain  `json:"leftovers"`
+	Settings   []settingReport    `json:"settings"`
 	Unreadable []unreadable       `json:"unreadable"`
 	Probe      *probeReport       `json:"probe,omitempty"` // absent unless one was asked for and could be tried
 }
@@ -63,6 +65,7 @@ func newReport(v *incident.View) report {
 	r := report{
 		Schema: checkSchema, Time: v.Now.Wall.UTC(), Node: newNodeReport(v), Flannel: v.Flannel,
 		Conntrack: newConntrackReport(v.Table), Chains: []chainReport{}, Findings: v.Findings, Unreadable: []unreadable{},
+		Leftovers: list(v.Leftovers), Settings: newSettings(v),
 	}
 	if r.Findings == nil {
 		r.Findings = []diagnose.Finding{}

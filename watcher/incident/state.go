@@ -101,6 +101,12 @@ func (s *State) Apply(o *Observation) {
 		s.applyProcs(o.Procs, o.Time)
 	case o.Links != nil:
 		s.applyLinks(o.Links, o.Time)
+	case o.Around != nil:
+		s.applyAround(o.Around, o.Time)
+	case o.Remains != nil:
+		s.facts.Remains = *o.Remains
+		s.facts.Remains.Value = o.Remains.Value.Clone()
+		s.judge(o.Time)
 	case o.Table != nil:
 		s.applyTable(*o.Table, o.Time)
 	case o.Flows != nil:
@@ -128,6 +134,9 @@ func (s *State) unsettled() bool {
 	switch s.verdict.Flannel.State {
 	case diagnose.FlannelStarting, diagnose.FlannelCrashing:
 		return true
+	}
+	if s.facts.Around.Lock.State == flannel.Known {
+		return true // a lock that is held for long
 	}
 	for _, c := range s.chains {
 		if c.listed && c.wasGood && bad(c.diff.State) && c.spell == 0 {
@@ -292,6 +301,7 @@ func (s *State) history(at flannel.Time) diagnose.History {
 		}
 	}
 	h.Conntrack = s.table.window()
+	h.HostPorts = s.hostPortsLost()
 	return h
 }
 

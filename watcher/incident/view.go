@@ -17,11 +17,16 @@ type View struct {
 	Backends []BackendView
 	Chains   []ChainView        // sorted by ID
 	Findings []diagnose.Finding // worst first
-	Events   []Event            // oldest first
-	Faults   []Fault            // open ones
-	Table    TableView          // connection tracking
-	Paths    PathsView
-	Probe    *ProbeView // nil while no connection has been tried
+
+	Leftovers []diagnose.Remain         // what Flannel left, piece by piece
+	Hunted    flannel.Reading[struct{}] // whether files were looked through, and when
+	Settings  []diagnose.Setting        // switches of the kernel
+
+	Events []Event   // oldest first
+	Faults []Fault   // open ones
+	Table  TableView // connection tracking
+	Paths  PathsView
+	Probe  *ProbeView // nil while no connection has been tried
 
 	Incidents []Incident // oldest first; open ones count on with Duration(Now)
 
@@ -100,6 +105,7 @@ const (
 	EventReadFail  EventKind = "reader-failed"
 	EventReadBack  EventKind = "reader-back"
 	EventUncertain EventKind = "changes-lost"
+	EventSetting   EventKind = "setting-changed"
 	EventAction    EventKind = "action" // of flanwatch itself
 )
 

@@ -10,6 +10,7 @@ import (
 // later. Rulesets are not among them, since each is read anew within moments.
 type carried struct {
 	node, procs, links, paths []byte
+	around, remains           []byte
 	faults                    []fault
 }
 
@@ -34,6 +35,10 @@ func (c *carried) note(e *Encoder, o *incident.Observation) (err error) {
 		c.links = line(c.links)
 	case o.Paths != nil:
 		c.paths = line(c.paths)
+	case o.Around != nil:
+		c.around = line(c.around)
+	case o.Remains != nil:
+		c.remains = line(c.remains)
 	case o.Fault != nil:
 		c.faults = slices.DeleteFunc(c.faults, func(f fault) bool { return f.reader == o.Fault.Reader })
 		if o.Fault.Why != "" && len(c.faults) < maxFaults {
@@ -48,6 +53,7 @@ const maxFaults = 32
 
 func (c *carried) append(dst []byte) []byte {
 	dst = append(append(append(append(dst, c.links...), c.node...), c.procs...), c.paths...)
+	dst = append(append(dst, c.around...), c.remains...)
 	for _, f := range c.faults {
 		dst = append(dst, f.line...)
 	}

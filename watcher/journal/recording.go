@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"flanwatch/flannel"
+	"flanwatch/watcher/diagnose"
 	"flanwatch/watcher/incident"
 )
 
@@ -171,6 +172,11 @@ func (c *Cursor) Step() bool {
 
 // View is the picture at a moment, which must not lie before the cursor's.
 func (c *Cursor) View(now flannel.Time) *incident.View { return c.state.View(now) }
+
+// Facts is what is known at a moment, which must not lie before the cursor's, as a plan is made from.
+func (c *Cursor) Facts(now flannel.Time) (diagnose.Facts, diagnose.History) {
+	return c.state.Facts(now)
+}
 
 // Go moves the cursor so that n observations lie before it.
 func (c *Cursor) Go(n int) {
