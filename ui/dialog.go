@@ -35,6 +35,7 @@ type dialog struct {
 	scroll   int
 	changed  []string  // how the plan differs from the one that was shown, newest change
 	looked   time.Time // when the plan was made last
+	faster   bool      // somebody else did what was planned
 	turned   time.Time // when it stopped to take letters
 	steps    []Step
 	outcome  Outcome
@@ -64,7 +65,7 @@ func (d *dialog) take(a Answer) {
 		if a.Outcome != nil {
 			d.outcome, d.phase = *a.Outcome, phaseDone
 			if a.Outcome.Result == "" {
-				d.phase = phaseNothing
+				d.phase, d.faster = phaseNothing, true
 			}
 		}
 	case len(a.Offers) == 0:
@@ -90,6 +91,7 @@ func (d *dialog) show(o Offer) {
 	default:
 		d.phase = phaseAsking
 	}
+	d.faster = was == phaseAsking && d.phase == phaseNothing
 	if before.Dialog.ID == "" || was != phaseAsking || before.Dialog.ID == o.Dialog.ID {
 		return
 	}
@@ -245,7 +247,7 @@ func (s *screen) refusalLines(b *box) {
 func (s *screen) nothingLines(b *box) {
 	d := s.dialog
 	title := d.offer.Dialog.Title
-	if d.wish.Do == DoApply || d.changed != nil || title == "" {
+	if d.faster || title == "" {
 		title = "The rules are as the plan wanted them: somebody was faster, most likely flanneld itself."
 	}
 	s.say(b, "", signDone+" "+clean(title), roleGood)

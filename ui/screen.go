@@ -104,14 +104,14 @@ type screen struct {
 	zoom    int     // index into zooms, or autoZoom
 	flash   string
 
+	fromPaths bool // the first chain of the trail was opened from a path
+
 	remedies bool // plans can be made
 	plays    bool // it is a recording that can be played
 	dialog   *dialog
 	receipts []remediate.Receipt // as of the last look
 	receipt  selection[string]   // by ID
 	prompt   *string             // a time that is being typed, nil if none is
-
-	fromPaths bool // the first chain of the trail was opened from a path
 }
 
 // Smallest size at which something useful can be drawn.

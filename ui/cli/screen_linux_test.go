@@ -133,7 +133,7 @@ func recorded(t *testing.T, state string) []incident.Incident {
 	return rec.Final.Incidents
 }
 
-func gap(n *labtest.Namespace, length time.Duration) {
+func emptyFor(n *labtest.Namespace, length time.Duration) {
 	n.Must("iptables-nft -w -t nat -F FLANNEL-POSTRTG")
 	time.Sleep(length)
 	n.Feed(rules4, "iptables-nft-restore")
@@ -143,7 +143,7 @@ func TestWhatWasRecordedIsOnTheFirstPictureAndNothingIsThereTwice(t *testing.T) 
 	program, n, state := buildFlanwatch(t), flannelNode(t), t.TempDir()
 	r := startRecord(t, n, program, state)
 	time.Sleep(1500 * time.Millisecond)
-	gap(n, 100*time.Millisecond)
+	emptyFor(n, 100*time.Millisecond)
 	r.waitFor(t, `incident 1 flushed: .*over after`)
 
 	d := startWatch(t, n, program, state, true)
@@ -151,7 +151,7 @@ func TestWhatWasRecordedIsOnTheFirstPictureAndNothingIsThereTwice(t *testing.T) 
 		t.Errorf("the first picture does not tell of the incident:\n%s", first)
 	}
 	time.Sleep(3 * time.Second)
-	gap(n, 300*time.Millisecond)
+	emptyFor(n, 300*time.Millisecond)
 	r.waitFor(t, `incident 2 flushed: .*over after`)
 	time.Sleep(1500 * time.Millisecond)
 	picture := d.picture()
@@ -199,7 +199,7 @@ func TestATerminalThatNobodyReadsHidesNothingFromTheJournal(t *testing.T) {
 	time.Sleep(3 * time.Second) // everything has been read
 	gaps := 0
 	for end := time.Now().Add(unread); time.Now().Before(end); gaps++ {
-		gap(n, 50*time.Millisecond)
+		emptyFor(n, 50*time.Millisecond)
 		time.Sleep(700 * time.Millisecond)
 	}
 	time.Sleep(time.Second)
@@ -223,18 +223,18 @@ func TestAFullDiskIsSaidAndRecordingResumes(t *testing.T) {
 	state := n.Root() + "/run/small"
 	r := startRecord(t, n, program, state)
 	time.Sleep(1500 * time.Millisecond)
-	gap(n, 50*time.Millisecond)
+	emptyFor(n, 50*time.Millisecond)
 	r.waitFor(t, `incident 1 flushed: .*over after`)
 	_, _ = n.Run("dd", "if=/dev/zero", "of=/run/small/filler", "bs=1k", "count=1000") // fails when all is used
 	for i := 0; i < 40 && !strings.Contains(r.said(t), "NOT RECORDING"); i++ {
-		gap(n, 20*time.Millisecond)
+		emptyFor(n, 20*time.Millisecond)
 		time.Sleep(200 * time.Millisecond)
 	}
 	r.waitFor(t, `NOT RECORDING: .*no space left on device`)
 	n.Must("rm /run/small/filler")
 	r.waitFor(t, `the journal is written again`)
 	before := strings.Count(r.said(t), "over after")
-	gap(n, 50*time.Millisecond)
+	emptyFor(n, 50*time.Millisecond)
 	r.waitFor(t, fmt.Sprintf(`incident %d \S+: .*over after`, before+1))
 	_ = r.cmd.Process.Signal(syscall.SIGTERM)
 	_ = r.cmd.Wait()
