@@ -22,7 +22,7 @@ const (
 	// pathsPause is the least time between two readings, however often rules change.
 	pathsPause = 250 * time.Millisecond
 	// pathsShare bounds what the readings cost: one part in so many of a core.
-	pathsShare = 120
+	pathsShare = 200
 )
 
 // paths works out what becomes of typical packets. It reads the base chains of every owner, and then those chains and sets

@@ -406,12 +406,13 @@ func (w *walker) note(at ref, t truth, unknown []string) {
 // mostShields bounds how many rules are tried to be left out.
 const mostShields = 16
 
-// shield finds the rule that keeps a packet from being translated, or else from being dropped: the first without which
-// that would happen. It is nil where nothing would touch the packet anyway.
+// shield finds the rule that keeps a packet from being translated, or else from being dropped: the last one without which
+// that would happen, as the earlier ones, such as kube-proxy's "not marked", hold for every packet. It is nil where nothing
+// would touch the packet anyway.
 func (e *Evaluator) shield(p Packet, trail []Step, v Verdict) *By {
 	var by *By
 	tried := 0
-	for _, s := range trail {
+	for _, s := range slices.Backward(trail) {
 		if !s.Sure || s.target != flannel.TargetReturn && s.target != flannel.TargetAccept || tried == mostShields {
 			continue
 		}

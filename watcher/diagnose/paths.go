@@ -165,7 +165,7 @@ func (j *judgement) fold(p Path) bool {
 	for i := range j.findings {
 		f := &j.findings[i]
 		if slices.Contains(explained, f.ID) && f.Chain.Family == p.Packet.Family && j.causes(*f, p) {
-			f.Detail = append(f.Detail, j.pathLine(p))
+			f.Detail = append(f.Detail, p.Line())
 			return true
 		}
 	}
@@ -299,7 +299,7 @@ func byWords(b path.By) string {
 }
 
 func (j *judgement) pathEvidence(p Path) []string {
-	out := []string{j.pathLine(p)}
+	out := []string{p.Line()}
 	if p.By != nil && p.By.Position > 0 {
 		out = append(out, fmt.Sprintf("%d: %s", p.By.Position, flannel.Printable(p.By.Text)))
 	}
@@ -311,8 +311,8 @@ func (j *judgement) pathEvidence(p Path) []string {
 	return out
 }
 
-// pathLine says in one line what becomes of a packet and what should.
-func (j *judgement) pathLine(p Path) string {
+// Line says in one line what becomes of a packet and what should.
+func (p Path) Line() string {
 	line := fmt.Sprintf("%s, %s to %s: %s, wanted %s", p, p.Packet.Source, p.Packet.Destination, p.Kind, p.Expected)
 	if p.By != nil {
 		line += ", by " + byWords(*p.By)

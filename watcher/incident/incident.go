@@ -49,6 +49,7 @@ type Incident struct {
 	Flows       *FlowsEffect      `json:"flows,omitempty"` // nil where connections were not looked at
 	touched     flannel.Time      // when a spell last began or ended
 	facts       circumstances     // what tells its kind
+	decided     []string          // paths that did not go as they should meanwhile, with the rules that decided
 	subnets     []netip.Prefix    // pod subnets of this node when it began
 	unrecovered bool              // a chain of it went out of sight without coming back
 }

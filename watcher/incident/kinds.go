@@ -267,6 +267,9 @@ func effectsOf(inc *Incident) (diagnose.Severity, []string) {
 	if inc.facts.residue {
 		severity = diagnose.Info
 	}
+	for _, text := range inc.decided {
+		add(text)
+	}
 	for _, text := range []string{inc.Probe.text(), inc.Flows.text()} {
 		if text != "" {
 			add(text)

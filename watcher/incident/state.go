@@ -213,6 +213,26 @@ func (s *State) applyPaths(r *flannel.Reading[diagnose.Paths], at flannel.Time) 
 	s.facts.Paths.Value.Verdicts = slices.Clone(r.Value.Verdicts)
 	if !diagnose.SamePaths(before, *r) {
 		s.judge(at)
+		s.notePaths()
+	}
+}
+
+// maxDecided bounds how many paths an incident tells of.
+const maxDecided = 6
+
+// notePaths tells incidents that are open which rules decide now.
+func (s *State) notePaths() {
+	for i := range s.incidents {
+		inc := &s.incidents[i]
+		if !inc.Open {
+			continue
+		}
+		for _, p := range s.verdict.Paths {
+			if !p.Well() && len(inc.decided) < maxDecided && !slices.Contains(inc.decided, p.Line()) {
+				inc.decided = append(slices.Clip(inc.decided), p.Line())
+			}
+		}
+		s.reconsider(inc)
 	}
 }
 
