@@ -268,16 +268,14 @@ func replayTo(t *testing.T, program, path string, live *incident.View, w, h int)
 		p.shows(fmt.Sprintf("observation %d of %d", rec.Count, rec.Count))
 	}
 	p.keys("i")
-	want := "no incident"
-	if n := len(live.Incidents); n > 0 {
-		want = string(live.Incidents[n-1].Kind)
-	}
-	s := p.shows(want)
-	rows := 0
-	for _, l := range strings.Split(s, "\n") {
-		for _, i := range live.Incidents {
-			if strings.Contains(l, fmt.Sprintf(" %d  %s ", i.Number, i.Kind)) {
-				rows++
+	p.shows("─ Incidents ")
+	var s string
+	rows := -1
+	for end := time.Now().Add(10 * time.Second); rows != len(live.Incidents) && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		s, rows = p.text(), 0
+		for _, l := range strings.Split(s, "\n") {
+			for _, i := range live.Incidents {
+				rows += strings.Count(l, fmt.Sprintf(" %d  %s ", i.Number, i.Kind))
 			}
 		}
 	}
