@@ -8,6 +8,11 @@ import _ "embed"
 //go:embed check.schema.json
 var CheckSchema []byte
 
+// DoctorSchema is the JSON Schema of `flanwatch doctor -o json`.
+//
+//go:embed doctor.schema.json
+var DoctorSchema []byte
+
 // PlanSchema is the JSON Schema of `--dry-run -o json` of every remedy.
 //
 //go:embed plan.schema.json

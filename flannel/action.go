@@ -23,6 +23,7 @@ var actions = map[string]action{
 	"NOTRACK":   {TargetNotrack, map[string]check{}, ""},
 	"TTL":       {TargetTTL, map[string]check{"--ttl-set": {isByte}, "--ttl-dec": {isByte}, "--ttl-inc": {isByte}}, ""},
 	"HL":        {TargetTTL, map[string]check{"--hl-set": {isByte}, "--hl-dec": {isByte}, "--hl-inc": {isByte}}, ""},
+	"VMAP":      {TargetMap, map[string]check{"--map": {isName, isSetFields}}, "--map"}, // no target of iptables: nft's vmap
 	"AUDIT":     {kind: TargetPass},
 	"CHECKSUM":  {kind: TargetPass},
 	"CLASSIFY":  {kind: TargetPass},

@@ -92,6 +92,7 @@ var extensionOptions = map[string]map[string]check{
 		"--physdev-in": {isName}, "--physdev-out": {isName}, "--physdev-is-in": {}, "--physdev-is-out": {}, "--physdev-is-bridged": {},
 	},
 	"set":      {"--match-set": {isName, isSetFields}},
+	"rpfilter": {"--loose": {}, "--validmark": {}, "--accept-local": {}, "--invert": {}},
 	"connmark": {"--mark": {isMasked}},
 	"family":   {"--is": {listOf("ipv4", "ipv6")}}, // of native inet tables, no extension of iptables
 }
@@ -102,7 +103,7 @@ var (
 	isAddressTypes = listOf("UNSPEC", "UNICAST", "LOCAL", "BROADCAST", "ANYCAST", "MULTICAST", "BLACKHOLE", "UNREACHABLE",
 		"PROHIBIT", "THROW", "NAT", "XRESOLVE")
 	isTCPFlags  = listOf("NONE", "FIN", "SYN", "RST", "PSH", "ACK", "URG", "ALL")
-	isSetFields = listOf("src", "dst", "sport", "dport", "proto", "in", "out", "mark", "other")
+	isSetFields = listOf("src", "dst", "sport", "dport", "proto", "in", "out", "mark", "state", "other")
 )
 
 // parseWords reads "-m NAME OPTIONS" and takes every option, so that none of a match is lost.
@@ -115,7 +116,7 @@ func parseWords(words []word) (Match, int) {
 		return Match{}, 0
 	}
 	n, ok := takeOptions(words, 2, known)
-	bare := words[1].is("tcp", "udp") // which iptables-save names even where they set no condition
+	bare := words[1].is("tcp", "udp", "rpfilter") // which iptables-save names even where they set no condition
 	if !ok || n == 2 && !bare {
 		return Match{}, 0
 	}

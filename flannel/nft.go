@@ -24,7 +24,7 @@ func (r Rule) Nft(f Family) string {
 			parts = append(parts, s)
 		}
 	}
-	if t := r.Target.nft(); t != "" {
+	if t := r.Target.nft(f); t != "" {
 		parts = append(parts, t)
 	}
 	if comment != "" {
@@ -90,7 +90,7 @@ func nftInterface(name string) string {
 	return `"` + name + `"`
 }
 
-func (t Target) nft() string {
+func (t Target) nft(f Family) string {
 	switch t.Kind {
 	case TargetAccept:
 		return "accept"
@@ -104,6 +104,9 @@ func (t Target) nft() string {
 		return "goto " + t.Chain
 	case TargetMasquerade:
 		return "masquerade" + t.nftPorts() + t.nftFlags()
+	case TargetMap:
+		name, fields := t.Map()
+		return nftFields(f, fields) + " vmap @" + name
 	}
 	return t.nftAction()
 }
@@ -210,10 +213,16 @@ func nftList(o Option) string {
 
 var setFields = map[string]string{
 	"sport": "th sport", "dport": "th dport", "proto": "meta l4proto", "in": "iifname", "out": "oifname", "mark": "meta mark",
+	"state": "ct state", "other": "(not understood)",
 }
 
 func nftSet(f Family, o Option) string {
 	set, fields, _ := strings.Cut(o.Value, " ")
+	return nftFields(f, fields) + flag(o.Not, " !=") + " " + set
+}
+
+// nftFields writes the parts of a packet that a key is made of.
+func nftFields(f Family, fields string) string {
 	var parts []string
 	for field := range strings.SplitSeq(fields, ",") {
 		switch field {
@@ -225,7 +234,7 @@ func nftSet(f Family, o Option) string {
 			parts = append(parts, setFields[field])
 		}
 	}
-	return strings.Join(parts, " . ") + flag(o.Not, " !=") + " " + set
+	return strings.Join(parts, " . ")
 }
 
 // nftAction gives the words of nft for the targets that keep a Text.
@@ -259,6 +268,14 @@ func (t Target) nftAction() string {
 		return t.Text
 	}
 	return strings.ToLower(t.Extension()) + strings.TrimPrefix(t.Text, t.Extension())
+}
+
+// Map gives the name of the map of a TargetMap, and the parts of a packet that its keys are made of: "src,proto,dport".
+func (t Target) Map() (name, fields string) {
+	for o := range t.Options() {
+		name, fields, _ = strings.Cut(o.Value, " ")
+	}
+	return strings.TrimPrefix(name, "@"), fields
 }
 
 // rejectWords turns iptables' words for an answer into those of nft.

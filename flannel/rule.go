@@ -63,6 +63,7 @@ const (
 	TargetConnmark                     // copies between the marks of packet and connection
 	TargetNotrack                      // takes the packet out of connection tracking, and with that out of translation
 	TargetTTL                          // TTL or HL: sets how many hops are left
+	TargetMap                          // nftables: the verdict stands in a map, under a key made of parts of the packet
 	TargetPass                         // LOG and others after which the packet goes on as it was
 )
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"flanwatch/conntrack"
 	"flanwatch/flannel"
 	"flanwatch/watcher/diagnose"
 )
@@ -133,6 +134,10 @@ func describePurge(p *Plan, f Facts, a diagnose.Assessment) {
 			p.Notes = append(p.Notes, fmt.Sprintf("%s could not be read (%s): what it holds stays", b, flannel.Printable(r.Why)))
 		}
 	}
+	if len(p.Flows) > 0 {
+		p.Effects = append(p.Effects, conntrack.Plan{Flows: p.Flows}.Effect()...)
+		return
+	}
 	p.Notes = append(p.Notes, "connections that these rules translated stay translated until they end")
 }
 
@@ -162,7 +167,14 @@ func purgeTitle(p Plan) string {
 			parts = append(parts, count(part.n, part.what))
 		}
 	}
-	return "Remove " + strings.Join(parts, ", ") + " of Flannel"
+	flows := count(len(p.Flows), "connection")
+	switch {
+	case len(parts) == 0:
+		return "Delete " + flows + " that a rule of Flannel translated"
+	case len(p.Flows) == 0:
+		return "Remove " + strings.Join(parts, ", ") + " of Flannel"
+	}
+	return "Remove " + strings.Join(parts, ", ") + " of Flannel, and delete " + flows + " that it translated"
 }
 
 func purgeEffects(p Plan) []string {
@@ -180,7 +192,7 @@ func purgeEffects(p Plan) []string {
 	if forward {
 		out = append(out, "Forwarded traffic of Flannel's networks is no longer accepted by Flannel's rules.")
 	}
-	if len(out) == 0 {
+	if len(out) == 0 && p.ChangesRules() {
 		out = append(out, "None: what is removed does nothing.")
 	}
 	return out

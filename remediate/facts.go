@@ -3,6 +3,7 @@ package remediate
 import (
 	"slices"
 
+	"flanwatch/conntrack"
 	"flanwatch/flannel"
 	"flanwatch/watcher/diagnose"
 )
@@ -26,6 +27,8 @@ type Place struct {
 type Choice struct {
 	Chains   []flannel.ChainID // only these chains, with the jumps that lead there
 	Override []string          // guards that the person has judged
+	With     []string          // parts beyond chains, jumps and tables: PartConnections
+	Kinds    []conntrack.Kind  // of connections, for KindUnstick; none are all that can be helped
 }
 
 // wants tells whether a chain was chosen.

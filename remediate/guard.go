@@ -28,6 +28,7 @@ const (
 	GuardForeign      = "foreign-rules"
 	GuardRewritten    = "rewritten-since"
 	GuardReceipt      = "receipt"
+	GuardRules        = "rules-missing"
 )
 
 // Guard is one condition of a plan and how it was judged.

@@ -50,8 +50,11 @@ func Offers(f Facts, chains []flannel.ChainID, prefer Kind) []Offer {
 // Make makes the plan of an offer anew. It knows no receipts: an undo is made by Undo.
 func Make(f Facts, o Offer) Offer {
 	make := Reapply
-	if o.Kind == KindPurge {
+	switch o.Kind {
+	case KindPurge:
 		make = Purge
+	case KindUnstick:
+		make = Unstick
 	}
 	o.Plan, o.Refused = make(f, o.Choice)
 	return o

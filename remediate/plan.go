@@ -8,6 +8,7 @@ import (
 	"hash"
 	"slices"
 
+	"flanwatch/conntrack"
 	"flanwatch/flannel"
 )
 
@@ -19,6 +20,7 @@ const (
 	KindReapply Kind = "reapply"
 	KindPurge   Kind = "purge"
 	KindUndo    Kind = "undo"
+	KindUnstick Kind = "unstick"
 )
 
 // Mark says what becomes of a line of a chain.
@@ -108,10 +110,16 @@ type Plan struct {
 	Tables  []TableEdit
 	Edits   []Edit // sorted by chain
 	Undoes  string // the receipt that an undo takes back
+
+	Flows []conntrack.Sample // connections to delete, which cannot be undone
+	Parts []Part             // what a person can take in or leave out
 }
 
 // Empty tells whether nothing is to do.
-func (p Plan) Empty() bool { return len(p.Tables) == 0 && len(p.Edits) == 0 }
+func (p Plan) Empty() bool { return !p.ChangesRules() && len(p.Flows) == 0 }
+
+// ChangesRules tells whether rules, chains or tables are changed.
+func (p Plan) ChangesRules() bool { return len(p.Tables) > 0 || len(p.Edits) > 0 }
 
 // Backends lists the backends that the plan changes.
 func (p Plan) Backends() []flannel.Backend {
@@ -171,6 +179,7 @@ func (p *Plan) finish() {
 	for _, e := range p.Edits {
 		e.hash(h)
 	}
+	p.hashFlows(h)
 	p.ID = hex.EncodeToString(h.Sum(nil)[:8])
 }
 

@@ -19,6 +19,7 @@ func Purge(f Facts, c Choice) (Plan, []Refusal) {
 		guards = append(guards, e.purge(left, c)...)
 	}
 	p.Tables = e.tables
+	guards = append(guards, p.purgeConnections(f, c)...)
 	p.finish()
 	guards = append(append(f.absence(a, p), guards...), f.steady(p)...)
 	passed, refused := judged(guards, c)
@@ -27,6 +28,7 @@ func Purge(f Facts, c Choice) (Plan, []Refusal) {
 	}
 	p.Guards = passed
 	describePurge(&p, f, a)
+	p.Parts = []Part{connectionsPart(&p, f, c)}
 	return p, nil
 }
 

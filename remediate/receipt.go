@@ -38,13 +38,14 @@ type Receipt struct {
 	Undoes string      `json:"undoes,omitempty"`
 	Tables []TableEdit `json:"tables,omitempty"`
 	Edits  []Edit      `json:"edits,omitempty"`
+	Gone   []Gone      `json:"connections,omitempty"` // what was deleted, by tuple
 }
 
 // NewReceipt begins the receipt of a plan. Its ID starts with the time, so that names sort by it.
 func NewReceipt(p Plan, at time.Time, place Place) Receipt {
 	return Receipt{
 		ID: ReceiptID(p, at), Plan: p.ID, Kind: p.Kind, Title: p.Title, Time: at.UTC(), Place: place,
-		Result: ResultStarted, Undoes: p.Undoes, Tables: p.Tables, Edits: p.Edits,
+		Result: ResultStarted, Undoes: p.Undoes, Tables: p.Tables, Edits: p.Edits, Gone: p.Deletions(),
 	}
 }
 

@@ -70,7 +70,7 @@ func (p Plan) Script() string {
 			fmt.Fprintf(&b, "%s-restore --noflush <<'EOF'\n%sEOF\n", Program(backend, t.Family), p.handText(t))
 		}
 	}
-	return b.String()
+	return b.String() + p.flowScript()
 }
 
 // Program is the name of the iptables of a backend and family.

@@ -49,6 +49,7 @@ func (p Plan) Show(state string, at time.Time) Dialog {
 		ID: p.ID, Title: flannel.Printable(p.Title), Effects: p.Effects, Why: p.Why, Notes: p.Notes, Word: string(p.Kind),
 		Script: p.Script(), Sends: p.Sends(),
 	}
+	d.Parts = p.Parts
 	for _, g := range p.Guards {
 		d.Checks = append(d.Checks, g.Why)
 	}
@@ -57,13 +58,16 @@ func (p Plan) Show(state string, at time.Time) Dialog {
 	}
 	id := ReceiptID(p, at)
 	d.Receipt = id
-	d.Backup = filepath.Join(state, "backup", id+".rules")
-	d.Undo = "flanwatch undo " + id
+	if p.ChangesRules() {
+		d.Backup = filepath.Join(state, "backup", id+".rules")
+		d.Undo = "flanwatch undo " + id
+	}
 	for _, b := range p.Backends() {
 		for _, t := range p.TablesOf(b) {
 			d.Diff = append(d.Diff, p.diff(t)...)
 		}
 	}
+	d.Diff = append(d.Diff, p.flowLines()...)
 	return d
 }
 
@@ -88,6 +92,9 @@ func (p Plan) Sends() []string {
 	}
 	if messages > 0 {
 		out = append(out, fmt.Sprintf("one nf_tables batch, %s, one generation", count(messages, "message")))
+	}
+	if n := len(p.Flows); n > 0 {
+		out = append(out, count(n, "deletion")+" of connections, each looked at once more before")
 	}
 	return out
 }

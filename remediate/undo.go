@@ -35,6 +35,10 @@ func Undo(r Receipt, f Facts, c Choice) (Plan, []Refusal) {
 
 func (r Receipt) usable() Guard {
 	g := Guard{Name: GuardReceipt, Change: "choose another receipt; flanwatch history lists them"}
+	if r.Kind == KindUnstick {
+		g.Why = "Connections that were deleted cannot be brought back."
+		return g
+	}
 	switch r.Result {
 	case ResultVerified, ResultUnverified, ResultStarted:
 		return met(GuardReceipt, fmt.Sprintf("applied %s", r.Time.UTC().Format("2006-01-02 15:04:05 UTC")))

@@ -12,6 +12,7 @@ want iptables-nft iptables
 want iptables-legacy iptables
 want nft nftables
 want ip iproute2
+want ipset ipset
 want conntrack conntrack
 want strace strace
 want tmux tmux

@@ -275,14 +275,15 @@ func (s *screen) countsConnections(id flannel.ChainID) bool {
 	return isNat(id)
 }
 
-// look shows the base chains, or leaves them.
+// look shows the paths, then the base chains where they can be looked at, and then leaves them.
 func (m *model) look() {
 	switch {
-	case !m.looks:
-	case m.onLook():
+	case m.page == pagePaths && m.looks:
+		m.turn(pageBases)
+	case m.page == pagePaths, m.onLook():
 		m.turn(pageDashboard)
 	default:
-		m.turn(pageBases)
+		m.turn(pagePaths)
 	}
 }
 
@@ -302,7 +303,7 @@ func (m *model) moveLook(by int) {
 func (m *model) openLook() {
 	if m.page == pageBases {
 		if ids := basesIDs(m.baseRows()); len(ids) > 0 {
-			m.page, m.trail = pageOpened, []visit{{id: ids[m.bases.index(ids)]}}
+			m.page, m.trail, m.fromPaths = pageOpened, []visit{{id: ids[m.bases.index(ids)]}}, false
 		}
 		return
 	}
@@ -327,6 +328,8 @@ func (m *model) backLook() {
 		m.turn(pageDashboard)
 	case len(m.trail) > 1:
 		m.trail = m.trail[:len(m.trail)-1]
+	case m.fromPaths:
+		m.page = pagePaths
 	default:
 		m.page = pageBases
 	}

@@ -109,6 +109,8 @@ func TestAChainIsOpenedFollowedAndLeft(t *testing.T) {
 	tt := open(t, 100, 30, withBases(), nil)
 	tt.shows("FLANNEL-POSTRTG empty")
 	tt.keys("v")
+	tt.shows("Paths 0")
+	tt.keys("v")
 	tt.shows("Base chains 13")
 	tt.looksAt("open")
 	tt.keys("jjjjjjjjj")
@@ -145,6 +147,8 @@ func TestALookEndsWithItsPage(t *testing.T) {
 			tt := open(t, 100, 30, withBases(), nil)
 			tt.shows("Timeline")
 			tt.keys("v")
+			tt.shows("Paths")
+			tt.keys("v")
 			tt.shows("Base chains")
 			tt.looksAt("open")
 			tt.keys(key)
@@ -154,17 +158,14 @@ func TestALookEndsWithItsPage(t *testing.T) {
 	}
 }
 
-func TestWithoutAWatcherBaseChainsAreNotOffered(t *testing.T) {
+func TestWithoutAWatcherThereAreOnlyThePaths(t *testing.T) {
 	m := still(t, withBases(), Options{})
 	m.looks, m.opt.Look = false, nil
-	m.width, m.height = 200, 60
-	for _, text := range []string{ansi.Strip(m.footer()), ansi.Strip(strings.Join(m.helpPage().lines, "\n"))} {
-		if strings.Contains(text, "base chains of") || strings.Contains(text, "v base") {
-			t.Errorf("offers base chains:\n%s", text)
-		}
+	if m.look(); m.page != pagePaths {
+		t.Errorf("page %d", m.page)
 	}
 	if m.look(); m.page != pageDashboard {
-		t.Errorf("page %d", m.page)
+		t.Errorf("then page %d", m.page)
 	}
 }
 
@@ -172,6 +173,7 @@ func TestBaseChainsAreShownWhereThereIsNoFlannel(t *testing.T) {
 	v := noFlannel()
 	v.Bases = withBases().Bases
 	m := still(t, v, Options{})
+	m.look()
 	m.look()
 	if s := ansi.Strip(m.at(100, 30)); !strings.Contains(s, "Base chains 13") {
 		t.Errorf("%s", s)

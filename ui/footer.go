@@ -16,7 +16,7 @@ func (s *screen) here() place {
 		return inHistory
 	case s.page == pageFlows:
 		return inFlows
-	case s.page == pageIncidents || s.page == pageFindings:
+	case s.page == pageIncidents || s.page == pageFindings || s.page == pagePaths:
 		return inLists
 	case s.page == pageIncident:
 		return inIncident
@@ -91,8 +91,6 @@ func (s *screen) works(b binding) bool {
 	switch b.act {
 	case actSlower, actFaster:
 		return s.interval > 0
-	case actLook:
-		return s.looks
 	case actRemedy:
 		return s.remedies
 	case actUndo, actHistory:

@@ -60,7 +60,7 @@ func (m *model) at(w, h int) string {
 var goldenSizes = [][2]int{{100, 30}, {80, 24}, {200, 50}}
 
 func TestPicturesAreAsKept(t *testing.T) {
-	for _, sc := range slices.Concat(scenes, laterScenes, flowScenes, remedyScenes) {
+	for _, sc := range slices.Concat(scenes, laterScenes, flowScenes, remedyScenes, pathScenes) {
 		for _, size := range goldenSizes {
 			name := fmt.Sprintf("%s-%dx%d", sc.name, size[0], size[1])
 			t.Run(name, func(t *testing.T) {
@@ -109,7 +109,7 @@ func golden(t *testing.T, name, got string) {
 }
 
 func TestEveryLineFitsAtEverySize(t *testing.T) {
-	for _, sc := range slices.Concat(scenes, laterScenes, flowScenes, remedyScenes) {
+	for _, sc := range slices.Concat(scenes, laterScenes, flowScenes, remedyScenes, pathScenes) {
 		m := still(t, sc.view(), Options{})
 		if sc.set != nil {
 			sc.set(m)

@@ -140,4 +140,41 @@ var laterScenes = []scene{
 	{"unread-findings", readerFailing, func(m *model) { m.page = pageFindings }},
 	{"finding", findings, func(m *model) { m.page = pageFinding; m.finding.move(findingKeys(m.view.Findings), 1) }},
 	{"finding-gone", findings, gone},
+	{"leftovers", leftovers, func(m *model) { m.page = pageLeftovers }},
+	{"leftovers-below", leftovers, func(m *model) { m.page = pageLeftovers; m.leftover.move(leftoverKeys(m.leftoverRows()), 8) }},
+	{"no-leftovers", healthy, func(m *model) { m.page = pageLeftovers }},
+}
+
+// leftovers is a node on the day after a migration.
+func leftovers() *incident.View {
+	v := healthy()
+	v.Flannel.State = diagnose.FlannelLeftover
+	v.Hunted = flannel.Know(struct{}{}, "/", v.Now)
+	saved := []string{"/etc/iptables/rules.v4, lines 14, 15, 16, 17, 18, 19, 20, 23, …"}
+	chain := func(id flannel.ChainID, active bool, why ...string) diagnose.Remain {
+		return diagnose.Remain{
+			Kind: diagnose.RemainChain, Backend: id.Backend, Family: id.Family, Object: id.String(), Active: active, Why: why, Returns: saved,
+		}
+	}
+	v.Leftovers = []diagnose.Remain{
+		chain(flannel.MasqChain(flannel.IptablesNft, flannel.IPv4), true, "v4 nat FLANNEL-POSTRTG: 6 rules, 1 jump", "its rules have met 48211 connections"),
+		chain(flannel.ForwardChain(flannel.IptablesNft, flannel.IPv4), true, "v4 filter FLANNEL-FWD: 2 rules, 1 jump", "its rules have met 9210422 packets"),
+		chain(flannel.MasqChain(flannel.IptablesLegacy, flannel.IPv6), false, "v6 nat FLANNEL-POSTRTG: 0 rules, no jump"),
+		{
+			Kind: diagnose.RemainTable, Backend: flannel.Nftables, Family: flannel.IPv6, Object: "nftables ip6 flannel-ipv6",
+			Why: []string{"it holds nothing"},
+		},
+		{Kind: diagnose.RemainLink, Object: "flannel.1", Why: []string{"type vxlan, 10.244.3.0/32", "it keeps UDP port 8472"}},
+		{Kind: diagnose.RemainLink, Object: "cni0", Active: true, Why: []string{"type bridge, 10.244.3.1/24", "plugged into it: 3 pods"}},
+		{
+			Kind: diagnose.RemainConfig, Object: "/etc/cni/net.d/10-flannel.conflist", Returns: []string{"it lies on the disk"},
+			Why: []string{"another configuration stands before it, so no runtime takes it", "plugins flannel, portmap"},
+		},
+		{Kind: diagnose.RemainFile, Object: "/run/flannel/subnet.env", Why: []string{"its presence proves nothing; it is gone after a reboot"}},
+		{
+			Kind: diagnose.RemainSaved, Object: "/etc/iptables/rules.v4", Active: true, Returns: []string{"it lies on the disk"},
+			Why: []string{saved[0], "-A FLANNEL-POSTRTG -m mark --mark 0x4000/0x4000 -m comment --comment \"flanneld masq\" -j RETURN"},
+		},
+	}
+	return v
 }

@@ -28,6 +28,7 @@ const (
 	actIncidents
 	actFindings
 	actFlows
+	actLeftovers
 	actNextIncident
 	actPrevIncident
 	actStepBack
@@ -124,10 +125,11 @@ var bindings = []binding{
 	{actFilter, []string{"/"}, "/", "filter", "filter the chains, or the connections; esc clears", []place{inChains, inFlows}, 0},
 	{actNextPanel, []string{"tab"}, "tab", "panel", "next panel", []place{inChains, inRules, inTimeline, inTable}, 0},
 	{actPrevPanel, []string{"shift+tab"}, "shift+tab", "", "previous panel", nil, 0},
-	{actOpen, []string{"enter"}, "enter", "open", "open what is selected: a chain, a rule, an event, an incident, a finding", []place{inChains, inRules, inTimeline, inTable, inLists, inLook, inHistory}, 0},
-	{actLook, []string{"v"}, "v", "base chains", "base chains of every backend; enter opens one, and the chain that a rule jumps to", []place{inChains, inRules}, 0},
+	{actOpen, []string{"enter"}, "enter", "open", "open what is selected: a chain, a rule, an event, an incident, a finding, the chain that decides a path", []place{inChains, inRules, inTimeline, inTable, inLists, inLook, inHistory}, 0},
+	{actLook, []string{"v"}, "v", "paths", "paths: what becomes of typical packets, wanted against actual, and which rule decides; again, all base chains of a running watch; enter opens a chain, and the one that a rule jumps to", []place{inChains, inRules}, 0},
 	{actIncidents, []string{"i"}, "i", "incidents", "incidents, and totals by kind", []place{inChains, inRules, inTimeline}, 0},
 	{actFindings, []string{"f"}, "f", "findings", "findings: what is wrong, why, and what helps", []place{inChains, inRules, inTimeline}, 0},
+	{actLeftovers, []string{"L"}, "L", "leftovers", "leftovers: what a Flannel that is gone left, and whether it is in force", []place{inChains, inRules}, 0},
 	{actFlows, []string{"c"}, "c", "connections", "connections that are translated wrongly, and who has the most entries", []place{inChains, inRules, inTimeline, inTable}, 0},
 	{actRemedy, []string{"r"}, "r", "remedy", "what can be done about it: a plan, shown before anything happens", []place{inChains, inRules, inTimeline, inPages, inLists, inIncident}, 0},
 	{actUndo, []string{"u"}, "u", "", "take back the last plan that was carried out", nil, 0},

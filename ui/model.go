@@ -168,7 +168,10 @@ func (m *model) receive(v *incident.View) {
 	m.event.follow(keysOf(m.newestFirst()))
 	m.incident.follow(m.numbers())
 	m.finding.follow(findingKeys(v.Findings))
-	m.flow.follow(flowKeys(m.flowRows()))
+	if m.page == pageFlows {
+		m.flow.follow(flowKeys(m.flowRows()))
+	}
+	m.leftover.follow(leftoverKeys(m.leftoverRows()))
 	// A tenth of grace: views at the same pace as pictures must not miss theirs by a hair.
 	if before == nil || m.opt.Player != nil || happened(before, v) || m.arrived.Sub(m.drawn) >= rest-rest/10 {
 		m.dirty = true
@@ -178,7 +181,7 @@ func (m *model) receive(v *incident.View) {
 // happened tells whether a view differs from the one before in more than numbers.
 func happened(a, b *incident.View) bool {
 	if len(a.Events) != len(b.Events) || len(a.Chains) != len(b.Chains) || len(a.Findings) != len(b.Findings) ||
-		len(a.Faults) != len(b.Faults) || len(a.Incidents) != len(b.Incidents) || len(a.Backends) != len(b.Backends) || a.Flannel.State != b.Flannel.State {
+		len(a.Leftovers) != len(b.Leftovers) || len(a.Faults) != len(b.Faults) || len(a.Incidents) != len(b.Incidents) || len(a.Backends) != len(b.Backends) || a.Flannel.State != b.Flannel.State {
 		return true
 	}
 	if lookChanged(a, b) || a.Table.Flows.At != b.Table.Flows.At || a.Table.Health.State != b.Table.Health.State {

@@ -127,10 +127,14 @@ func (m *model) navigate(a action) bool {
 		m.moveInIncident(by)
 	case m.page == pageFlows:
 		m.flow.move(flowKeys(m.flowRows()), by)
+	case m.page == pagePaths:
+		m.path.move(pathKeys(m.paths()), by)
 	case m.page == pageFindings:
 		m.finding.move(findingKeys(m.view.Findings), by)
 	case m.page == pageHistory:
 		m.receipt.move(receiptIDs(m.receipts), by)
+	case m.page == pageLeftovers:
+		m.leftover.move(leftoverKeys(m.leftoverRows()), by)
 	case m.focus == panelChains:
 		m.chains.move(idsOf(m.visible()), by)
 		m.rule = 0
@@ -148,7 +152,7 @@ func (m *model) navigate(a action) bool {
 func (m *model) pageSize() int {
 	l := m.layout()
 	switch {
-	case m.page == pageFindings:
+	case m.page == pageFindings || m.page == pageLeftovers:
 		return max(l.body/leastFinding, 1)
 	case m.page == pageIncident:
 		return l.body
@@ -201,6 +205,11 @@ func (m *model) choose(a action) bool {
 		m.turn(pageFindings)
 	case actFlows:
 		m.turn(pageFlows)
+	case actLeftovers:
+		m.turn(pageLeftovers)
+		if m.page == pageLeftovers && m.opt.Hunt != nil {
+			m.opt.Hunt()
+		}
 	case actStepBack, actStepOn:
 		m.stepCursor(on(a == actStepOn, 2) - 1)
 	case actNextIncident, actPrevIncident:
@@ -231,6 +240,8 @@ func (m *model) turn(p page) {
 
 func (m *model) open() {
 	switch {
+	case m.page == pagePaths:
+		m.openPath()
 	case m.onLook():
 		m.openLook()
 	case m.view == nil:
@@ -399,6 +410,8 @@ func (m *model) selected() string {
 	doc, text := m.document()
 	switch {
 	case m.view == nil:
+	case m.page == pagePaths:
+		return m.pathCopy()
 	case m.onLook():
 		return m.lookCopy()
 	case m.page == pageFlows:
@@ -410,6 +423,10 @@ func (m *model) selected() string {
 	case m.page == pageFindings:
 		if f := m.selectedFinding(); f != nil {
 			return textOf(m.findingText(f))
+		}
+	case m.page == pageLeftovers:
+		if r := m.selectedLeftover(); r != nil {
+			return textOf(m.leftoverText(r))
 		}
 	case m.page == pageEvent:
 		if e := m.selectedEvent(); e != nil {

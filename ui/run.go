@@ -32,6 +32,9 @@ type Options struct {
 	// Flows is told whether somebody reads the list of connections. It must not wait. Without it they cannot be looked at, and
 	// what was seen of them is shown.
 	Flows func(open bool)
+	// Hunt is told that somebody looks for leftovers, so that files are looked through. It must not wait. Without it what is
+	// known of files stays.
+	Hunt func()
 	// Status gives one line about what is being recorded and where. It is called for each picture and must not wait.
 	Status   func() string
 	ReadOnly bool

@@ -44,6 +44,8 @@ const (
 	pageIncident  // one of them
 	pageFindings  // all findings
 	pageFinding   // one of them in full
+	pageLeftovers // what Flannel left
+	pagePaths     // what becomes of typical packets, and why
 	pageBases     // the base chains of every backend
 	pageOpened    // one chain of them, or reached from one
 	pageHistory   // plans that were carried out
@@ -83,6 +85,7 @@ type screen struct {
 	cursor   int            // what of it the keys are on
 	closer   int            // how many steps its zoom is wider than the one that fits it
 	finding  selection[findingKey]
+	leftover selection[leftoverKey]
 
 	flow        selection[conntrack.Key]
 	flowFilter  string
@@ -95,10 +98,13 @@ type screen struct {
 	order   order
 	reverse bool
 	looks   bool // base chains can be looked at
+	path    selection[pathKey]
 	bases   selection[flannel.ChainID]
 	trail   []visit // the chains opened one from the other
 	zoom    int     // index into zooms, or autoZoom
 	flash   string
+
+	fromPaths bool // the first chain of the trail was opened from a path
 
 	remedies bool // plans can be made
 	plays    bool // it is a recording that can be played
@@ -156,6 +162,8 @@ func (s *screen) body(l layout) []string {
 		return s.text(b, l.body)
 	}
 	switch s.page {
+	case pagePaths:
+		return s.frame(s.pathsPage(l.body-2), l.body-2, true, false)
 	case pageBases, pageOpened:
 		return s.frame(s.lookBox(l.body-2), l.body-2, true, false)
 	case pageIncidents:
@@ -168,6 +176,8 @@ func (s *screen) body(l layout) []string {
 		return s.historyPage(l.body)
 	case pageFlows:
 		return s.flowsPage(l.body)
+	case pageLeftovers:
+		return s.leftoversPage(l.body)
 	}
 	return s.dashboard(l)
 }
@@ -181,7 +191,8 @@ func (s *screen) document() (box, bool) {
 		return s.notice(), true
 	case s.page == pageFinding:
 		return s.findingPage(), true
-	case s.page == pageIncidents || s.page == pageIncident || s.page == pageFindings || s.page == pageHistory || s.page == pageFlows || s.onLook():
+	case s.page == pageIncidents || s.page == pageIncident || s.page == pageFindings || s.page == pageHistory || s.page == pageFlows ||
+		s.page == pageLeftovers || s.onLook():
 		return box{}, false // what was seen stays there to be read
 	case s.blind() || s.noFlannel():
 		return s.notice(), true

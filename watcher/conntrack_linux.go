@@ -31,6 +31,10 @@ type connections struct {
 	wanted atomic.Pointer[incident.FlowsWanted] // nil: nobody wants the entries
 	wake   chan struct{}
 
+	tracking tracking
+	uses     atomic.Pointer[uses] // nil: not known yet
+	changed  atomic.Bool          // rules changed since
+
 	deleting sync.Mutex
 	deleter  *ctnl.Reader // opened by the first deletion
 }
@@ -42,7 +46,7 @@ type about struct {
 }
 
 func newConnections(ns *namespace, files *host.Files) *connections {
-	return &connections{ns: ns, ages: conntrack.NewAges(), pods: host.NewPods(files), wake: make(chan struct{}, 1)}
+	return &connections{ns: ns, tracking: tracking{ns: ns}, ages: conntrack.NewAges(), pods: host.NewPods(files), wake: make(chan struct{}, 1)}
 }
 
 // readTable reads the counters.
@@ -64,6 +68,9 @@ func (c *connections) readTable(now func() flannel.Time, sink Sink) {
 	if err != nil {
 		observeTable(missTable[conntrack.Health](err, now()), sink)
 		return
+	}
+	if u := c.uses.Load(); u != nil {
+		h.Use4, h.Use6 = u[0], u[1]
 	}
 	observeTable(flannel.Know(h, h.Source, now()), sink)
 }
@@ -148,11 +155,34 @@ func (c *connections) topology(now flannel.Time) (conntrack.Topology, error) {
 	return t, err
 }
 
+// findUses searches the rules for those that make the kernel track connections. It gives how long that took.
+func (c *connections) findUses() time.Duration {
+	start := time.Now()
+	c.changed.Store(false)
+	u := c.tracking.find()
+	c.uses.Store(&u)
+	return time.Since(start)
+}
+
+// rulesChanged notes that rules may have come or gone that make the kernel track connections.
+func (c *connections) rulesChanged() {
+	if !c.changed.Swap(true) {
+		c.poke()
+	}
+}
+
+func (c *connections) poke() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
 func (c *connections) close() error {
 	if c.around != nil {
 		c.around.close()
 	}
-	var errs []error
+	errs := []error{c.tracking.close()}
 	for _, r := range []*ctnl.Reader{c.deleter, c.reader} {
 		if r != nil {
 			errs = append(errs, r.Close())
@@ -174,10 +204,7 @@ func (w *Watcher) Survey(masquerade map[flannel.Family]bool, sink Sink) {
 // with nil. It may be called at any time and must not be changed afterwards.
 func (w *Watcher) WantFlows(wanted *incident.FlowsWanted) {
 	w.connections.wanted.Store(wanted)
-	select {
-	case w.connections.wake <- struct{}{}:
-	default:
-	}
+	w.connections.poke()
 }
 
 // Unstick deletes one connection, as ctnl.Reader.Delete does, on a socket of its own. It may be called while Run runs.

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"flanwatch/conntrack"
 	"flanwatch/flannel"
 	"flanwatch/watcher/incident"
@@ -119,5 +121,62 @@ func TestABareConnectionIsListedWithItsBirthInTheGapAndNobodyListensUnasked(t *t
 		if time.Now().After(end) {
 			t.Fatal("somebody listens still")
 		}
+	}
+}
+
+func TestOf100000ConnectionsAllThatBeganBareAreCountedAndListed(t *testing.T) {
+	n := labtest.New(t)
+	pod := podOf(t, n)
+	n.Feed(rules, "iptables-nft-restore")
+	n.Must("iptables-nft -t nat -I FLANNEL-POSTRTG -p udp --sport 7 -j ACCEPT") // these stay bare
+	w, r := start(t, optionsOf(n))
+	r.find(t, "the node", func(o incident.Observation) bool { return o.Node != nil && o.Node.Networks.State == flannel.Known })
+	w.WantFlows(&incident.FlowsWanted{Listen: true, Often: true, Masquerade: map[flannel.Family]bool{flannel.IPv4: true}})
+	r.find(t, "a first look", func(o incident.Observation) bool { return o.Flows != nil })
+	const each, bare = 100, 1000
+	for i := range bare {
+		flood(t, pod, 2000+i%2, 10000+i/2*each, each-1)
+		flood(t, pod, 7, 1000+i, 1)
+	}
+	look := r.find(t, "all of them", func(o incident.Observation) bool {
+		return o.Flows != nil && o.Flows.Value.Kinds[conntrack.Bare].Flows == bare
+	})
+	v := look.Flows.Value
+	var born, alive uint64
+	for _, c := range v.Births.Cohorts {
+		born, alive = born+c.Born, alive+c.Alive
+	}
+	heard := 0
+	for _, s := range v.Flows {
+		if s.Kind == conntrack.Bare && !s.Born.IsZero() {
+			heard++
+		}
+	}
+	if born != bare || alive != bare || heard != bare || v.Births.Lost != 0 || v.Entries < 100_000 {
+		t.Errorf("born %d, alive %d, listed with their birth %d of %d; %d losses, %d entries", born, alive, heard, bare, v.Births.Lost, v.Entries)
+	}
+}
+
+// flood sends one datagram from a port of a pod to each of so many ports outside.
+func flood(t *testing.T, pod *labtest.Namespace, sport, first, count int) {
+	t.Helper()
+	err := pod.Do(func() error {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		if err := unix.Bind(fd, &unix.SockaddrInet4{Port: sport}); err != nil {
+			return err
+		}
+		for i := range count {
+			if err := unix.Sendto(fd, []byte("x"), 0, &unix.SockaddrInet4{Port: first + i, Addr: [4]byte{192, 0, 2, 99}}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -27,6 +27,7 @@ type follower struct {
 	wait  time.Duration // between the last look and the next
 	next  time.Time     // when to look again
 	least time.Time     // not to look before, however much it is wanted
+	rules time.Time     // not to search the rules before
 
 	hearing *ctnl.NewFlows
 	heard   sync.WaitGroup
@@ -43,10 +44,19 @@ func (c *connections) follow(ctx context.Context, now func() flannel.Time, out c
 			f.wait, f.next = 0, time.Time{} // at once
 		}
 		before = wanted
+		f.search()
 		f.attend(wanted)
 		if !f.rest(ctx, wanted) {
 			return
 		}
+	}
+}
+
+// search looks for rules that track connections, if they changed and it is time.
+func (f *follower) search() {
+	if (f.c.uses.Load() == nil || f.c.changed.Load()) && !time.Now().Before(f.rules) {
+		took := f.c.findUses()
+		f.rules = time.Now().Add(max(trackingEvery, trackingShare*took))
 	}
 }
 
@@ -71,7 +81,7 @@ func (f *follower) attend(wanted *incident.FlowsWanted) {
 
 // rest waits for the next look or another wish; it says whether the context goes on.
 func (f *follower) rest(ctx context.Context, wanted *incident.FlowsWanted) bool {
-	var due <-chan time.Time
+	var due, search <-chan time.Time
 	if wanted != nil {
 		at := f.next
 		if f.least.After(at) {
@@ -79,11 +89,15 @@ func (f *follower) rest(ctx context.Context, wanted *incident.FlowsWanted) bool 
 		}
 		due = time.After(time.Until(at))
 	}
+	if f.c.changed.Load() {
+		search = time.After(time.Until(f.rules))
+	}
 	select {
 	case <-ctx.Done():
 		return false
 	case <-f.c.wake:
 	case <-due:
+	case <-search:
 	}
 	return true
 }

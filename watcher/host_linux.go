@@ -3,6 +3,7 @@ package watcher
 import (
 	"errors"
 	"reflect"
+	"sync/atomic"
 
 	"flanwatch/flannel"
 	"flanwatch/watcher/diagnose"
@@ -23,10 +24,14 @@ type hostFacts struct {
 	held  map[flannel.Backend]*flannel.Ruleset // the last rules of each backend that told networks
 	told  func(*about)                         // told of what others judge by, whenever that is new
 
+	seen   atomic.Pointer[flannel.Node] // for other goroutines: the node as it was read last, never changed
+	around *around
+
 	last struct {
 		node  flannel.Node
 		procs flannel.Reading[[]diagnose.Process]
 		links flannel.Reading[[]diagnose.Link]
+		near  []diagnose.Process
 	}
 }
 
@@ -55,7 +60,10 @@ func openHost(ns *namespace, o Options) (h *hostFacts, err error) {
 	}
 	h.scan.Recognize(h.links)
 	where := host.Options{Files: h.files, State: o.State, Networks: o.Networks, Subnets: o.Subnets}
-	h.node, err = within(ns, func() (*host.Reader, error) { return host.Open(where) })
+	if h.node, err = within(ns, func() (*host.Reader, error) { return host.Open(where) }); err != nil {
+		return h, err
+	}
+	h.around, err = openAround(ns, h.files)
 	return h, err
 }
 
@@ -87,11 +95,14 @@ func (h *hostFacts) read(now flannel.Time, sink Sink) {
 	node := h.node.Node(procs, found.Near, rules, now)
 	if !host.Same(h.last.node, node) {
 		h.last.node, news = node, true
+		h.seen.Store(&node)
 		sink(&incident.Observation{Time: now, Node: &node})
 	}
 	if news {
 		h.told(&about{h.last.node, h.last.procs.Value})
 	}
+	h.last.near = found.Near
+	h.around.read(found.Near, now, sink)
 }
 
 // changed tells whether a reading says something new, and remembers it. The time of reading is not news.
@@ -104,6 +115,9 @@ func changed[T any](last *flannel.Reading[T], r flannel.Reading[T]) bool {
 
 func (h *hostFacts) close() error {
 	var errs []error
+	if h.around != nil {
+		errs = append(errs, h.around.close()...)
+	}
 	if h.files != nil {
 		errs = append(errs, h.files.Close())
 	}

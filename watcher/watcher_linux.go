@@ -26,6 +26,7 @@ type Watcher struct {
 	ns       *namespace
 	interval atomic.Int64 // time.Duration
 	kick     chan struct{}
+	hunts    chan struct{}
 	nft      nftRules
 	host     *hostFacts
 	events   *nft.Events // set by the goroutine that listens; nobody else touches it before that has ended
@@ -35,6 +36,7 @@ type Watcher struct {
 
 	connections *connections
 	looker      *looker
+	paths       *paths
 	// wakeLegacy is set by the goroutine that watches the legacy tables; others only wake it.
 	wakeLegacy atomic.Pointer[legacy.Events]
 	gone       bool // the namespace was reported as gone
@@ -50,15 +52,24 @@ func Open(o Options) (*Watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Watcher{clock: newClock(), ns: ns, root: o.Root, state: o.State, probe: o.Probe, kick: make(chan struct{}, 1)}
+	w := &Watcher{
+		clock: newClock(), ns: ns, root: o.Root, state: o.State, probe: o.Probe,
+		kick: make(chan struct{}, 1), hunts: make(chan struct{}, 1),
+	}
 	w.interval.Store(int64(o.Interval))
 	w.nft.open = func() (*nft.Reader, error) { return within(ns, nft.Open) }
 	if w.host, err = openHost(ns, o); err != nil {
 		return nil, errors.Join(err, ns.close())
 	}
 	w.connections = newConnections(ns, w.host.files)
-	w.host.told = func(a *about) { w.connections.about.Store(a) }
+	w.host.told = func(a *about) {
+		w.connections.about.Store(a)
+		if e := w.wakeLegacy.Load(); e != nil {
+			_ = e.Wake() // processes have locks of their own
+		}
+	}
 	w.looker = newLooker()
+	w.paths = newPaths(ns, w.host)
 	return w, nil
 }
 
@@ -101,6 +112,8 @@ func (w *Watcher) Once(sink Sink) {
 	w.nft.read(w.clock.now, sink)
 	w.readLegacy(sink)
 	w.host.read(w.clock.now(), sink)
+	w.paths.once(w.clock.now, sink)
+	w.connections.findUses()
 	w.connections.readTable(w.clock.now, sink) // again: two readings tell what goes on
 }
 
@@ -141,6 +154,7 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 		listeners.Go(func() { w.keepProbing(ctx, *w.probe, probes) })
 	}
 	listeners.Go(func() { w.looker.run(ctx, w, looks) })
+	ways := make(chan *incident.Observation, 2)
 	actions := make(chan acted, 16)
 	if w.state != "" {
 		listeners.Go(func() { w.followActions(ctx, w.state, actions) })
@@ -151,6 +165,7 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 	w.nft.shows = func(generation uint32) bool { return w.catchUp(generation, commits, sink) }
 	defer func() { w.nft.shows = nil }()
 	w.host.read(w.clock.now(), sink)
+	listeners.Go(func() { w.paths.run(ctx, w.clock.now, ways) })
 	nextNft, nextHost, nextTable := time.Now(), time.Now(), time.Now()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -162,6 +177,7 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 		}
 		if !now.Before(nextHost) {
 			w.host.read(w.clock.now(), sink)
+			w.paths.changed(false) // links and routes announce nothing
 			w.checkNamespace(sink)
 			nextHost = now.Add(hostInterval)
 		}
@@ -176,14 +192,21 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 		case c := <-commits:
 			w.commits(c, commits, sink)
 			w.looker.rulesChanged()
+			w.paths.changed(false)
+			w.connections.rulesChanged()
 		case o := <-looks:
+			sink(o)
+		case o := <-ways:
 			sink(o)
 		case n := <-tables:
 			w.legacyNews(n, sink)
+			w.connections.rulesChanged()
 		case p := <-probes:
 			w.probed(p, *w.probe, sink)
 		case a := <-actions:
 			w.acted(a, sink)
+		case <-w.hunts:
+			w.Hunt(sink)
 		case <-w.kick:
 			nextNft = time.Now()
 		case <-timer.C:
@@ -228,7 +251,7 @@ func (w *Watcher) Close() error {
 	if w.events != nil {
 		errs = append(errs, w.events.Close())
 	}
-	errs = append(errs, w.looker.close(), w.connections.close(), w.host.close(), w.ns.close())
+	errs = append(errs, w.looker.close(), w.paths.close(), w.connections.close(), w.host.close(), w.ns.close())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("close watcher: %w", err)
 	}

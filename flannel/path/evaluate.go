@@ -1,6 +1,7 @@
 package path
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -13,10 +14,37 @@ type Evaluator struct {
 	tables Tables
 	facts  Facts
 	index  index
+	wanted wanted
 }
 
 // New makes an evaluator of what was read.
-func New(t Tables, f Facts) *Evaluator { return &Evaluator{t, f, newIndex(t)} }
+func New(t Tables, f Facts) *Evaluator { return &Evaluator{tables: t, facts: f, index: newIndex(t)} }
+
+// wanted is what packets came to that was not read.
+type wanted struct {
+	chains map[flannel.ChainID]bool
+	sets   map[SetID]bool
+}
+
+func (w *wanted) chain(id flannel.ChainID) {
+	if w.chains == nil {
+		w.chains = map[flannel.ChainID]bool{}
+	}
+	w.chains[id] = true
+}
+
+func (w *wanted) set(id SetID) {
+	if w.sets == nil {
+		w.sets = map[SetID]bool{}
+	}
+	w.sets[id] = true
+}
+
+// Wanted gives the chains and sets that packets came to so far and that Tables lacks. Whoever reads the kernel adds them and
+// asks anew: of tens of thousands of chains, typical packets see some dozens.
+func (e *Evaluator) Wanted() ([]flannel.ChainID, []SetID) {
+	return slices.Collect(maps.Keys(e.wanted.chains)), slices.Collect(maps.Keys(e.wanted.sets))
+}
 
 // Paths gives the verdict for every path that the facts tell, family by family.
 func (e *Evaluator) Paths() []Verdict {
@@ -35,7 +63,20 @@ func (e *Evaluator) Packet(p Packet) Verdict {
 	if v.Kind == Unchanged {
 		v.By = e.shield(p, w.trail, v)
 	}
+	for i := range v.Trail {
+		v.Trail[i].at = ref{} // a verdict outlives the rules that it was made from
+	}
 	return v
+}
+
+// Explore follows every packet as far as Tables goes, passing by what is missing, so that Wanted tells what to read next. It
+// gives no verdict: only one that nothing is missing for is sound.
+func (e *Evaluator) Explore() {
+	for _, p := range e.facts.Packets() {
+		w := e.walker(p)
+		w.exploring = true
+		w.run()
+	}
 }
 
 func (e *Evaluator) walker(p Packet) *walker {
@@ -93,6 +134,11 @@ func (w *walker) deliver(e *end, in iface) {
 
 func (w *walker) route(e *end, in, out iface) {
 	w.hopLimit(e)
+	if in.name == out.name {
+		// The kernel tells the sender of the shorter way by a packet of its own, which passes output as one of the same
+		// connection: rules there may have changed its mark.
+		e.live.state.connmark = bits{unknown: ^uint32(0)}
+	}
 	w.hook(e, place{hook: forward, in: in, out: out})
 	in.unsure = true
 	w.hook(e, place{hook: postrouting, in: in, out: out})
@@ -339,7 +385,7 @@ func (w *walker) by(r ref) By {
 }
 
 // mostSteps bounds what a trail keeps.
-const mostSteps = 1000
+const mostSteps = 200
 
 // note writes a rule that matched, or may have, into the trail.
 func (w *walker) note(at ref, t truth, unknown []string) {

@@ -2,9 +2,11 @@ package path_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -30,6 +32,8 @@ type native struct {
 	id     flannel.TableID
 	chains []flannel.Chain
 	set    []netip.Prefix
+	fates  map[netip.Prefix]string // elements of a map from addresses to verdicts
+	inet   bool                    // the table is of the family inet, which both address families pass
 }
 
 func (g ruleset) String() string {
@@ -45,13 +49,19 @@ func (g ruleset) String() string {
 
 func (n native) script() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "table %v %s {\n", n.id.Family, n.id.Name)
+	family := n.id.Family.String()
+	name := n.id.Name
+	if n.inet {
+		family, name = "inet", name+n.id.Family.Short()
+	}
+	fmt.Fprintf(&b, "table %s %s {\n", family, name)
 	kind := map[flannel.Family]string{flannel.IPv4: "ipv4_addr", flannel.IPv6: "ipv6_addr"}[n.id.Family]
 	var elements []string
 	for _, p := range n.set {
 		elements = append(elements, p.String())
 	}
 	fmt.Fprintf(&b, "set peers { type %s; flags interval; elements = { %s }; }\n", kind, strings.Join(elements, ", "))
+	n.maps(&b, kind)
 	for _, c := range n.chains {
 		fmt.Fprintf(&b, "chain %s {", c.ID.Name)
 		if c.Base != nil {
@@ -64,6 +74,26 @@ func (n native) script() string {
 		b.WriteString("}\n")
 	}
 	return b.String() + "}\n"
+}
+
+// maps writes the maps to verdicts.
+func (n native) maps(b *strings.Builder, kind string) {
+	if len(n.fates) == 0 {
+		return
+	}
+	fmt.Fprint(b, "chain last { }\n") // that verdicts lead to
+	var fates, services []string
+	for _, p := range slices.SortedFunc(maps.Keys(n.fates), func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) }) {
+		fates = append(fates, p.String()+" : "+n.fates[p])
+		if p.IsSingleIP() {
+			services = append(services, fmt.Sprintf("%v . udp . 443 : %s, %v . udp . 7000 : accept", p.Addr(), n.fates[p], p.Addr()))
+		}
+	}
+	fmt.Fprintf(b, "map fates { type %s : verdict; flags interval; elements = { %s }; }\n", kind, strings.Join(fates, ", "))
+	if len(services) > 0 {
+		services = []string{"elements = { " + strings.Join(services, ", ") + " };"}
+	}
+	fmt.Fprintf(b, "map services { type %s . inet_proto . inet_service : verdict; %s }\n", kind, strings.Join(services, ""))
 }
 
 // load puts the rule set in place of the one before. The programs run side by side, as most of their time is waiting.
@@ -88,7 +118,8 @@ func (w *world) load(g ruleset) {
 	var script strings.Builder
 	for _, f := range flannel.Families {
 		for i := range mostNative {
-			fmt.Fprintf(&script, "table %v native%d\ndelete table %[1]v native%d\n", f, i, i)
+			fmt.Fprintf(&script, "table %v native%d\ndelete table %[1]v native%[2]d\n", f, i)
+			fmt.Fprintf(&script, "table inet native%d%s\ndelete table inet native%[1]d%[2]s\n", i, f.Short())
 		}
 	}
 	for _, n := range g.native {
@@ -102,10 +133,11 @@ func (w *world) load(g ruleset) {
 	}
 }
 
-// tables is what the evaluator is given of the rule set.
-func (g ruleset) tables(t testing.TB) path.Tables {
+// tables is what the evaluator is given of the rule set as it was written; false where that cannot be put together without
+// reading it back: a table of the family inet holds rules that nft adds conditions to.
+func (g ruleset) tables(t testing.TB) (path.Tables, bool) {
 	t.Helper()
-	out := path.Tables{Sets: map[path.SetID]path.Set{}}
+	out := path.Tables{Sets: map[path.SetID]path.Set{{Name: "peers4"}: {Prefixes: peers4}, {Name: "peers6"}: {Prefixes: peers6}}}
 	for _, s := range g.saves {
 		rs, err := flannel.ParseSave(s.text, s.backend, s.family)
 		if err != nil {
@@ -114,11 +146,17 @@ func (g ruleset) tables(t testing.TB) path.Tables {
 		out.Chains = append(out.Chains, rs.Chains...)
 	}
 	for _, n := range g.native {
+		if n.inet || len(n.fates) > 0 {
+			return out, false
+		}
 		out.Chains = append(out.Chains, n.chains...)
 		out.Sets[path.SetID{Table: n.id, Name: "peers"}] = path.Set{Prefixes: n.set}
 	}
-	return out
+	return out, true
 }
+
+// peers4 and peers6 are in two sets of ipset, which are there all the time.
+var peers4, peers6 = prefixes("10.244.1.0/24", "192.0.2.99/32"), prefixes("fd00:244:0:1::/64", "2001:db8::99/128")
 
 const mostNative = 2
 
@@ -129,6 +167,8 @@ type generator struct {
 	backend flannel.Backend
 	table   string
 	hook    string
+	inet    bool
+	mapped  bool // there are maps to verdicts
 }
 
 func generate(r *rand.Rand) ruleset {
@@ -282,6 +322,12 @@ func (g *generator) match() string {
 			return "-m addrtype " + g.not() + pick(g, "--dst-type LOCAL", "--src-type LOCAL", "--dst-type UNICAST")
 		case 12:
 			if g.backend != flannel.Nftables {
+				if g.chance(40) {
+					return "-m set " + g.not() + "--match-set " + "peers" + g.family.Short()[1:] + " " + pick(g, "src", "dst")
+				}
+				if g.hook == "prerouting" && g.table != "nat" && g.chance(30) {
+					return "-m rpfilter" + pick(g, "", " --invert", " --validmark", " --loose --invert")
+				}
 				return pick(g, `-m comment --comment "x y"`, "-m connmark --mark 0x1/0x1", "-m connmark ! --mark 0x0/0x1",
 					"-m statistic --mode random --probability 0.00000000000", "-m physdev --physdev-is-bridged")
 			}
@@ -323,8 +369,11 @@ func (g *generator) translated() string {
 func (g *generator) target(base string, level int) string {
 	for {
 		switch n := g.IntN(14); {
-		case n < 2 && level < 2:
+		case n == 4 && g.inet, n == 7 && g.inet:
+		case n < 2 && level < 2 && !(n == 1 && g.mapped):
 			return pick(g, "-j ", "-j ", "-g ") + fmt.Sprintf("%s-%d", base, level+1+g.IntN(2-level))
+		case n == 1 && g.mapped && g.chance(60):
+			return "-j VMAP --map " + pick(g, "@fates src", "@fates dst", "@services dst,proto,dport", "@services src,proto,dport")
 		case n == 2:
 			return "-j ACCEPT"
 		case n == 3:
@@ -346,6 +395,9 @@ func (g *generator) target(base string, level int) string {
 			}
 			return "-j DNAT --to-destination " + to
 		case n >= 7 && g.table == "nat" && g.hook == "postrouting":
+			if g.inet {
+				return "-j MASQUERADE"
+			}
 			return pick(g, "-j MASQUERADE", "-j MASQUERADE --random-fully", "-j MASQUERADE", "-j SNAT --to-source "+g.translated())
 		case n == 8 && g.backend != flannel.Nftables:
 			if g.table == "mangle" {
@@ -369,6 +421,22 @@ func (g *generator) native(name string) native {
 	}
 	if len(n.set) == 2 && n.set[0] == n.set[1] {
 		n.set = n.set[:1]
+	}
+	if g.mapped = g.chance(40); g.mapped {
+		n.fates = map[netip.Prefix]string{}
+		for range 1 + g.IntN(3) {
+			n.fates[netip.MustParsePrefix(pick(g, map[flannel.Family][]string{
+				flannel.IPv4: {"10.244.1.0/24", "10.77.0.0/24", "192.0.2.99/32", "10.244.2.2/32", "255.255.255.0/24"},
+				flannel.IPv6: {"fd00:244:0:1::/64", "fd00:77::/64", "2001:db8::99/128", "fd00:244:0:2::2/128", "ffff::/16"},
+			}[g.family]...))] = pick(g, "accept", "return", "continue", "goto last", "jump last", "jump last", "drop")
+		}
+		n.chains = append(n.chains, flannel.Chain{ID: flannel.ChainID{Backend: g.backend, Family: g.family, Table: name, Name: "last"}, Present: true})
+		if g.chance(50) {
+			n.chains[0].Entries = []flannel.Entry{{Rule: flannel.NewRule(flannel.Target{Kind: flannel.TargetAccept})}}
+		}
+	}
+	if n.inet = g.chance(25); n.inet {
+		g.inet = true
 	}
 	for i := range 1 + g.IntN(4) {
 		base := g.base()

@@ -17,6 +17,7 @@ import (
 	"flanwatch/flannel"
 	"flanwatch/flannel/path"
 	"flanwatch/watcher/lab/labtest"
+	"flanwatch/watcher/reach"
 )
 
 func TestMain(m *testing.M) { labtest.Main(m) }
@@ -31,6 +32,7 @@ type world struct {
 	inside, node, beyond *labtest.Namespace
 	facts                path.Facts
 	receivers            []receiver
+	reader               reach.Reader
 	next                 uint16 // source port of the next packet: every packet opens a connection of its own
 }
 
@@ -68,8 +70,14 @@ ip link set lo up`
 
 func newWorld(t testing.TB) *world {
 	labtest.RequireTools(t, "ip", "iptables-nft-restore", "ip6tables-nft-restore", "iptables-legacy-restore",
-		"ip6tables-legacy-restore", "nft")
+		"ip6tables-legacy-restore", "nft", "ipset")
 	w := &world{t: t, inside: labtest.New(t), node: labtest.New(t), beyond: labtest.New(t), next: 20000}
+	for name, list := range map[string][]netip.Prefix{"peers4 hash:net": peers4, "peers6 hash:net family inet6": peers6} {
+		w.node.Must("ipset create " + name)
+		for _, p := range list {
+			w.node.Must("ipset add " + strings.Fields(name)[0] + " " + p.String())
+		}
+	}
 	w.node.Shell(strings.NewReplacer("INSIDE", w.inside.Path(), "BEYOND", w.beyond.Path()).Replace(wiring))
 	w.end(w.inside, []link{
 		{"pod", "cni0", []string{"10.244.1.2", "fd00:244:0:1::2"}},
@@ -161,6 +169,9 @@ func (w *world) receive(ns *labtest.Namespace, where string, port uint16) {
 }
 
 func (w *world) close() {
+	if err := w.reader.Close(); err != nil {
+		w.t.Error(err)
+	}
 	for _, r := range w.receivers {
 		_ = unix.Close(r.fd)
 	}
@@ -286,16 +297,22 @@ func (w *world) try(seed uint64, counts map[path.Kind]int) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	g := generate(r)
 	w.load(g)
-	verdicts := path.New(g.tables(w.t), w.facts)
+	written, comparable := g.tables(w.t)
+	values := path.New(written, w.facts)
 	arrived := map[uint32]arrival{}
 	packets := w.packets(r)
+	read := w.read(packets)
 	for i, p := range packets {
 		w.send(p, uint32(seed)<<8|uint32(i))
 	}
 	w.collect(arrived)
 	for i, p := range packets {
-		v := verdicts.Packet(p)
+		v := read[i]
 		counts[v.Kind]++
+		if u := values.Packet(p); comparable && u.Kind != v.Kind && u.Kind != path.May && v.Kind != path.May {
+			w.t.Errorf("seed %d, %s %s: %s by the rules as written, %s by those read\n%s\nread\n%s\n%s", seed, p.Path, p.Family, u.Kind, v.Kind,
+				trail(u), trail(v), g)
+		}
 		number := uint32(seed)<<8 | uint32(i)
 		if complaint(v, arrived, number) != "" {
 			time.Sleep(50 * time.Millisecond) // it may be late
@@ -305,6 +322,26 @@ func (w *world) try(seed uint64, counts map[path.Kind]int) {
 			w.t.Errorf("seed %d, %s %s: %s\n%+v\nby %+v\n%s\n%s", seed, p.Path, p.Family, c, p, v.By, trail(v), g)
 		}
 	}
+}
+
+// read reads the rules back from the kernel, as far as the packets come, and evaluates those.
+func (w *world) read(packets []path.Packet) (verdicts []path.Verdict) {
+	w.t.Helper()
+	err := w.node.Do(func() error {
+		_, err := w.reader.Read(func(t path.Tables) ([]flannel.ChainID, []path.SetID) {
+			e := path.New(t, w.facts)
+			verdicts = verdicts[:0]
+			for _, p := range packets {
+				verdicts = append(verdicts, e.Packet(p))
+			}
+			return e.Wanted()
+		}, func() bool { return false })
+		return err
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return verdicts
 }
 
 func trail(v path.Verdict) string {

@@ -34,6 +34,7 @@ type view struct {
 	facts  *Facts
 	tables *Tables
 	table  flannel.TableID
+	wanted *wanted
 }
 
 // rule tells whether all conditions hold. Those that may are named.
@@ -123,6 +124,8 @@ func (v view) extension(m flannel.Match) truth {
 		return statistic(m)
 	case "addrtype":
 		return v.addressTypes(m)
+	case "rpfilter":
+		return v.reversePath(m)
 	case "connmark":
 		t = v.hasConnection()
 	}
@@ -277,6 +280,21 @@ func (v view) bridged(option string) truth {
 	return no
 }
 
+// reversePath tells whether the way back to the source leads over the interface that the packet came from. Where the facts do
+// not say so, nobody knows.
+func (v view) reversePath(m flannel.Match) truth {
+	t := may
+	if in := v.place.in; in.name != "" && !in.unknown && v.source.IsValid() && v.facts.route(v.source) == in.name {
+		t = yes
+	}
+	for o := range m.Options() {
+		if o.Name == "--invert" {
+			t = t.not(true)
+		}
+	}
+	return t
+}
+
 // statistic holds by chance, unless it holds always or never.
 func statistic(m flannel.Match) truth {
 	for o := range m.Options() {
@@ -328,25 +346,4 @@ func (v view) addressType(a netip.Addr, list string, limited, destination bool) 
 		return may
 	}
 	return no
-}
-
-// set looks an address up in a set that was read: "NAME src". An "@" marks the set of a native table.
-func (v view) set(value string) truth {
-	name, fields, _ := strings.Cut(value, " ")
-	id := SetID{Name: name}
-	if native, ok := strings.CutPrefix(name, "@"); ok {
-		id = SetID{v.table, native}
-	}
-	s, known := v.tables.Sets[id]
-	a := v.source
-	switch {
-	case !known || fields != "src" && fields != "dst":
-		return may
-	case fields == "dst":
-		a = v.destination
-	}
-	if !a.IsValid() {
-		return may
-	}
-	return truthOf(s.has(a))
 }

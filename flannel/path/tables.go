@@ -2,7 +2,6 @@ package path
 
 import (
 	"cmp"
-	"net/netip"
 	"slices"
 
 	"flanwatch/flannel"
@@ -14,19 +13,6 @@ type Tables struct {
 	Chains []flannel.Chain
 	Sets   map[SetID]Set // those that could be read
 	Unread []string      // what could not be read, such as "iptables-legacy: operation not permitted"; no verdict is sure then
-}
-
-// SetID names a set of addresses: one of a native table, or, with a zero Table, one of ipset.
-type SetID struct {
-	Table flannel.TableID
-	Name  string
-}
-
-// Set holds addresses.
-type Set struct{ Prefixes []netip.Prefix }
-
-func (s Set) has(a netip.Addr) bool {
-	return slices.ContainsFunc(s.Prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // hook is a place in the kernel's path of a packet.

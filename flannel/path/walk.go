@@ -86,16 +86,18 @@ const (
 // walker follows one packet.
 type walker struct {
 	*Evaluator
-	packet  Packet
-	place   place
-	bound   bool // the connection's translation is settled
-	skip    *ref // a rule that is taken to be absent
-	left    int  // visits
-	inside  []*flannel.Chain
-	known   map[visit]flow
-	trail   []Step
-	steps   map[ref]bool
-	unknown []string
+	packet Packet
+	place  place
+	bound  bool // the connection's translation is settled
+	skip   *ref // a rule that is taken to be absent
+
+	exploring bool // what is missing is passed by
+	left      int  // visits
+	inside    []*flannel.Chain
+	known     map[visit]flow
+	trail     []Step
+	steps     map[ref]bool
+	unknown   []string
 }
 
 // visit is a walk through a chain, of which the result depends on nothing else.
@@ -125,7 +127,7 @@ func (w *walker) chain(c *flannel.Chain, s state, by ref) flow {
 }
 
 func (w *walker) rules(c *flannel.Chain, s state) (out flow) {
-	v := view{place: w.place, packet: w.packet, facts: &w.facts, tables: &w.tables, table: c.ID.TableID()}
+	v := w.view(c, &s)
 	for i := range c.Entries {
 		r := c.Entries[i].Rule
 		at := ref{c, i}
@@ -133,7 +135,6 @@ func (w *walker) rules(c *flannel.Chain, s state) (out flow) {
 			out.addAll(w.anything(c, s, at, "more rules than can be followed"))
 			return out
 		}
-		v.state = &s
 		t, unknown := v.rule(r)
 		if t == no || w.skip != nil && *w.skip == at {
 			continue
@@ -154,6 +155,13 @@ func (w *walker) rules(c *flannel.Chain, s state) (out flow) {
 	}
 	out.next.add(exit{true, s, ref{c, -1}})
 	return out
+}
+
+// view is what the conditions of a chain's rules are about.
+func (w *walker) view(c *flannel.Chain, s *state) view {
+	return view{
+		state: s, place: w.place, packet: w.packet, facts: &w.facts, tables: &w.tables, table: c.ID.TableID(), wanted: &w.wanted,
+	}
 }
 
 func (f *flow) addAll(g flow) {
@@ -178,6 +186,8 @@ func (w *walker) apply(t flannel.Target, s state, at ref, out *flow) exit {
 		return exit{}
 	case flannel.TargetJump, flannel.TargetGoto:
 		return w.jump(t, s, at, out)
+	case flannel.TargetMap:
+		return w.mapped(t, s, at, out)
 	case flannel.TargetMasquerade, flannel.TargetSNAT, flannel.TargetDNAT, flannel.TargetRedirect:
 		n := translationOf(t)
 		out.translate(translated{n, exit{true, s.translated(n, w.place, w.facts, w.packet.Family), at}})
@@ -198,6 +208,8 @@ func (w *walker) jump(t flannel.Target, s state, at ref, out *flow) exit {
 	var g flow
 	if c := w.index.chains[id]; c != nil {
 		g = w.chain(c, s, at)
+	} else if w.wanted.chain(id); w.exploring {
+		return exit{true, s, at}
 	} else {
 		g = w.anything(at.chain, s, at, "chain "+t.Chain+" was not read")
 	}

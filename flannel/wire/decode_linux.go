@@ -214,16 +214,29 @@ func (d *decoder) immediate(t *attrs) bool {
 	if !ok || !data.have(unix.NFTA_DATA_VERDICT) {
 		return false
 	}
-	v, ok := split(data[unix.NFTA_DATA_VERDICT])
+	target, ok := verdictOf(data[unix.NFTA_DATA_VERDICT])
+	return ok && d.end(1, target)
+}
+
+// DecodeVerdict reads the payload of NFTA_DATA_VERDICT, as an element of a map holds it. It is opaque where it is not
+// understood.
+func DecodeVerdict(data []byte) flannel.Target {
+	if t, ok := verdictOf(data); ok {
+		return t
+	}
+	return flannel.Target{Text: "-j [verdict " + brief(data) + "]"}
+}
+
+func verdictOf(data []byte) (flannel.Target, bool) {
+	v, ok := split(data)
 	if !ok {
-		return false
+		return flannel.Target{}, false
 	}
 	code, ok := v.number(unix.NFTA_VERDICT_CODE)
 	if !ok {
-		return false
+		return flannel.Target{}, false
 	}
-	target, ok := verdictTarget(int32(code), &v)
-	return ok && d.end(1, target)
+	return verdictTarget(int32(code), &v)
 }
 
 func verdictTarget(code int32, v *attrs) (flannel.Target, bool) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"flanwatch/flannel"
 
@@ -15,11 +14,6 @@ import (
 // Values of linux/netfilter/nf_tables.h that x/sys does not have.
 const (
 	attrNatFlags  = 7 // NFTA_NAT_FLAGS
-	fibSource     = 1 // NFTA_FIB_F_SADDR
-	fibTarget     = 2
-	fibIn         = 8
-	fibOut        = 16
-	fibType       = 3 // NFT_FIB_RESULT_ADDRTYPE
 	setInverted   = 1 // NFT_LOOKUP_F_INV
 	rejectUnreach = 0 // NFT_REJECT_ICMP_UNREACH
 	rejectReset   = 1
@@ -69,34 +63,6 @@ func (d *decoder) ct(t *attrs) bool {
 	return d.put(dreg, l)
 }
 
-func (d *decoder) fib(t *attrs) bool {
-	dreg, ok1 := t.number(unix.NFTA_FIB_DREG)
-	result, ok2 := t.number(unix.NFTA_FIB_RESULT)
-	flags, ok3 := t.number(unix.NFTA_FIB_FLAGS)
-	if !ok1 || !ok2 || !ok3 || result != fibType || !t.have(unix.NFTA_FIB_DREG, unix.NFTA_FIB_RESULT, unix.NFTA_FIB_FLAGS) {
-		return false
-	}
-	l := load{size: 4, exprs: 1, field: fieldType, text: fmt.Sprintf("fib flags %d type", flags)}
-	switch flags &^ (fibIn | fibOut) {
-	case fibSource:
-		l.options = "--src-type"
-	case fibTarget:
-		l.options = "--dst-type"
-	default:
-		return false
-	}
-	switch flags & (fibIn | fibOut) {
-	case 0:
-	case fibIn:
-		l.limit = " --limit-iface-in"
-	case fibOut:
-		l.limit = " --limit-iface-out"
-	default:
-		return false
-	}
-	return d.put(dreg, l)
-}
-
 // extensionComparison turns the comparison of what iptables has an extension for into that extension.
 func (d *decoder) extensionComparison(l *load, not bool, data []byte) (flannel.Match, bool) {
 	text, ok := d.extensionText(l, not, data)
@@ -108,7 +74,7 @@ func (d *decoder) extensionComparison(l *load, not bool, data []byte) (flannel.M
 }
 
 func (d *decoder) extensionText(l *load, inverted bool, data []byte) (string, bool) {
-	if len(data) != l.size {
+	if len(data) != l.size && l.field != fieldReturn {
 		return "", false
 	}
 	switch l.field {
@@ -136,6 +102,8 @@ func (d *decoder) extensionText(l *load, inverted bool, data []byte) (string, bo
 		}
 		both := binary.NativeEndian.AppendUint32(slices.Clone(data), mask)
 		return "connmark " + not(inverted) + "--mark " + masked(both), true
+	case fieldReturn:
+		return l.reversePath(inverted, data)
 	case fieldType:
 		t := binary.NativeEndian.Uint32(data)
 		if l.mask != nil || t >= uint32(len(addressTypes)) {
@@ -267,44 +235,6 @@ func (d *decoder) mergePorts(m flannel.Match) bool {
 	}
 	last.Text = text
 	return true
-}
-
-// lookup reads the search for what registers hold in a set. A verdict map is not understood.
-func (d *decoder) lookup(t *attrs) bool {
-	const idAttr, flagsAttr = unix.NFTA_LOOKUP_SET_ID, unix.NFTA_LOOKUP_FLAGS
-	rest := *t
-	flags, _ := t.number(flagsAttr)
-	rest[idAttr], rest[flagsAttr] = nil, nil
-	sreg, ok := t.number(unix.NFTA_LOOKUP_SREG)
-	name := cString(t[unix.NFTA_LOOKUP_SET])
-	if !ok || flags > setInverted || !rest.have(unix.NFTA_LOOKUP_SET, unix.NFTA_LOOKUP_SREG) || name == "" || strings.ContainsAny(name, " \t\n") {
-		return false
-	}
-	var fields []string
-	exprs := 1
-	for at, ok := word(sreg); ok && at < registers; {
-		l := d.regs[at]
-		if l == nil || len(fields) > 0 && l.exprs == 0 || at > 0 && d.regs[at-1] == l {
-			break
-		}
-		if setFieldNames[l.field] == "" || l.mask != nil || l.isShort(d.family) {
-			return false
-		}
-		fields = append(fields, setFieldNames[l.field])
-		exprs += l.exprs
-		l.exprs = 0
-		at += (l.size + 3) / 4
-	}
-	if len(fields) == 0 {
-		return false
-	}
-	m := flannel.NewExtension("set " + not(flags == setInverted) + "--match-set @" + name + " " + strings.Join(fields, ","))
-	return d.match(exprs, m)
-}
-
-var setFieldNames = map[field]string{
-	fieldSource: "src", fieldDestination: "dst", fieldSourcePort: "sport", fieldDestinationPort: "dport", fieldProtocol: "proto",
-	fieldIn: "in", fieldOut: "out", fieldMark: "mark",
 }
 
 // isShort tells a prefix of an address from the whole.

@@ -31,7 +31,10 @@ const (
 	fieldState
 	fieldStatus
 	fieldConnmark
-	fieldType // of an address; options of load tells of which
+	fieldType   // of an address; options of load tells of which
+	fieldReturn // the interface towards the source
+	fieldInIndex
+	fieldOutIndex
 )
 
 // load is the content of a register: what was loaded, and what was done to it.
@@ -159,6 +162,8 @@ var metaFields = map[uint32]struct {
 	unix.NFT_META_L4PROTO: {fieldProtocol, 1, "l4proto"},
 	unix.NFT_META_MARK:    {fieldMark, 4, "mark"},
 	unix.NFT_META_NFPROTO: {fieldFamily, 1, "nfproto"},
+	unix.NFT_META_IIF:     {fieldInIndex, 4, "iif"},
+	unix.NFT_META_OIF:     {fieldOutIndex, 4, "oif"},
 }
 
 func (d *decoder) meta(t *attrs) bool {
@@ -277,12 +282,20 @@ func (d *decoder) comparison(l *load, op uint32, data []byte) (m flannel.Match, 
 			m.Kind = flannel.MatchOut
 		}
 		m.Text, ok = interfaceName(l, data)
+	case fieldInIndex, fieldOutIndex:
+		m.Kind = flannel.MatchIn
+		if l.field == fieldOutIndex {
+			m.Kind = flannel.MatchOut
+		}
+		const loopback = 1 // in every network namespace; of others the rule does not hold the name
+		m.Text, ok = "lo", l.mask == nil && len(data) == 4 && binary.NativeEndian.Uint32(data) == loopback
 	case fieldProtocol:
 		m.Kind = flannel.MatchProtocol
 		if ok = l.mask == nil && len(data) == 1 && data[0] != 0; ok {
 			m.Text = flannel.ProtocolName(data[0])
 		}
-	case fieldFamily, fieldSourcePort, fieldDestinationPort, fieldBothPorts, fieldFlags, fieldState, fieldStatus, fieldConnmark, fieldType:
+	case fieldFamily, fieldSourcePort, fieldDestinationPort, fieldBothPorts, fieldFlags, fieldState, fieldStatus, fieldConnmark, fieldType,
+		fieldReturn:
 		return d.extensionComparison(l, m.Not, data)
 	case fieldMark:
 		if l.xor != nil && !allZero(l.xor) {

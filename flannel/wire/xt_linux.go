@@ -67,6 +67,11 @@ var xtMatches = map[xtKey]func(xt) (string, bool){
 	{"statistic", 0}: xt.statistic,
 	{"physdev", 0}:   xt.physdev,
 	{"connmark", 1}:  xt.connmark,
+	{"rpfilter", 0}:  xt.rpfilter,
+	{"set", 1}:       xt.set,
+	{"set", 2}:       xt.set,
+	{"set", 3}:       xt.set,
+	{"set", 4}:       xt.set,
 }
 
 var xtTargets = map[xtKey]func(xt) (string, bool){

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"flanwatch/conntrack"
 	"flanwatch/flannel"
 	"flanwatch/remediate"
 )
@@ -35,14 +36,18 @@ func (e *RefusedError) Error() string {
 // UnverifiedError says that the change was begun and did not end as planned.
 type UnverifiedError struct {
 	Receipt  string
+	Final    bool // what was done cannot be taken back
 	Problems []string
 	Returned bool // the state is that of before
 }
 
 func (e *UnverifiedError) Error() string {
 	end := "not undone; flanwatch undo " + e.Receipt + " takes it back"
-	if e.Returned {
+	switch {
+	case e.Returned:
 		end = "the state is that of before"
+	case e.Final:
+		end = "what was deleted cannot be brought back"
 	}
 	return strings.Join(e.Problems, "; ") + ": " + end
 }
@@ -61,8 +66,10 @@ type Applier struct {
 	Facts func() (remediate.Facts, error) // reads everything anew
 	// Rules gives the same facts with the rules read anew, of iptables-legacy only if asked for: that can take long.
 	Rules func(f remediate.Facts, legacy bool) (remediate.Facts, error)
-	Store *Store
-	Root  string // folder below which the node's files and programs lie, "/" on the node itself
+	// Delete deletes one connection, as ctnl.Reader.Delete does. A plan without connections needs none.
+	Delete func(*conntrack.Flow) error
+	Store  *Store
+	Root   string // folder below which the node's files and programs lie, "/" on the node itself
 
 	Kind     remediate.Kind // of the plan, to name one that is refused
 	Receipt  string         // ID of the receipt, where it was named before; "" for one with the time
@@ -132,7 +139,10 @@ func (a *Applier) Apply(ctx context.Context, id string, make Maker) (remediate.R
 		return r.receipt, r.failed(err)
 	}
 	a.step("verify")
-	return r.receipt, r.verified(ctx)
+	if err := r.verified(ctx); err != nil {
+		return r.receipt, err
+	}
+	return r.receipt, r.deleteConnections()
 }
 
 // plan makes a plan and holds it against the ID that was confirmed.
@@ -165,6 +175,9 @@ type run struct {
 
 // prepare does everything that can fail before something is changed.
 func (r *run) prepare(ctx context.Context) error {
+	if !r.plan.ChangesRules() {
+		return r.Store.Put(r.receipt)
+	}
 	if r.Tools == nil {
 		r.Tools = FindTools(ctx, r.Root)
 	}

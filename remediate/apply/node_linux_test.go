@@ -22,9 +22,9 @@ import (
 // How often the random tests draw. The figures are chosen so that a run takes a minute; before a release they are 200, 300
 // and 200.
 var (
-	arrangements = flag.Int("arrangements", 8, "rulesets that are purged and brought back")
-	kills        = flag.Int("kills", 12, "deaths on the way")
-	rounds       = flag.Int("rounds", 10, "repairs beside flanneld's own")
+	arrangements = flag.Int("arrangements", 6, "rulesets that are purged and brought back")
+	kills        = flag.Int("kills", 10, "deaths on the way")
+	rounds       = flag.Int("rounds", 6, "repairs beside flanneld's own")
 )
 
 func TestMain(m *testing.M) {

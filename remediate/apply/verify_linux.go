@@ -17,6 +17,9 @@ import (
 // verified reads everything anew and holds it against the plan, by our own reading and by iptables -C, which is how flanneld
 // itself looks. It completes the receipt.
 func (r *run) verified(ctx context.Context) error {
+	if !r.plan.ChangesRules() {
+		return nil
+	}
 	fresh, err := r.Rules(r.facts, true)
 	var problems []string
 	if err != nil {
@@ -280,5 +283,6 @@ func (a *Applier) LookAgain(make Maker) (remediate.Plan, []remediate.Refusal, er
 		return remediate.Plan{}, nil, fmt.Errorf("read facts: %w", err)
 	}
 	p, refused := make(facts)
+	p.Flows = nil // what was deleted is gone for good, and what came since is of another plan
 	return p, refused, nil
 }

@@ -91,11 +91,13 @@ type checked struct {
 			Packets, Bytes *uint64
 		}
 	}
-	Findings []struct {
-		ID, Severity, Object, Summary string
-		Detail                        []string
-	}
+	Findings   []checkedFinding
 	Unreadable []struct{ What, Why string }
+}
+
+type checkedFinding struct {
+	ID, Severity, Object, Summary, Remedy, Refused string
+	Detail                                         []string
 }
 
 // check runs flanwatch check on a namespace.

@@ -103,6 +103,6 @@ Watching disturbs nothing. Without a command it watches; "flanwatch demo" shows 
 	root.Flags().AddFlagSet(watch.Flags())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit(ExitUsage, err) })
 	root.AddCommand(watch, newCheck(o, std), newDemo(o, std),
-		newReapply(o, std), newPurge(o, std), newUndo(o, std), newHistory(o, std), newRescue(std))
+		newReapply(o, std), newPurge(o, std), newUndo(o, std), newHistory(o, std), newRescue(std), newDoctor(o, std))
 	return root
 }

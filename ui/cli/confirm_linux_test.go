@@ -21,6 +21,7 @@ type terminal struct {
 	person *os.File
 	tty    *os.File
 	shown  strings.Builder
+	paused bool // nobody reads
 }
 
 func newTerminal(t *testing.T) *terminal {
@@ -48,6 +49,9 @@ func newTerminal(t *testing.T) *terminal {
 	go func() {
 		buf := make([]byte, 4096)
 		for {
+			for x.isPaused() {
+				time.Sleep(10 * time.Millisecond)
+			}
 			n, err := person.Read(buf)
 			x.mu.Lock()
 			x.shown.Write(buf[:n])
@@ -58,6 +62,19 @@ func newTerminal(t *testing.T) *terminal {
 		}
 	}()
 	return x
+}
+
+// pause begins or ends a time in which nobody reads what is shown. The reading at hand goes on to its end.
+func (x *terminal) pause(on bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.paused = on
+}
+
+func (x *terminal) isPaused() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.paused
 }
 
 func (x *terminal) screen() string {

@@ -252,7 +252,7 @@ func (d *desk) carryOut(ctx context.Context, w ui.Wish) {
 	steps := progress{put: func(list []ui.Step) { d.answers.Put(ui.Answer{Wish: w.Number, Steps: list}) }}
 	receipt, err := (&apply.Applier{
 		Kind: w.Kind, Facts: eyes.facts, Rules: eyes.rules, Store: d.store, Root: d.root, Tools: d.tools, ReadOnly: d.readOnly,
-		Rescue: apply.Command(rescueCommand), Receipt: remediate.ReceiptID(remediate.Plan{ID: w.ID}, w.Opened), Progress: steps.begin,
+		Rescue: apply.Command(rescueCommand), Delete: eyes.watcher.Unstick, Receipt: remediate.ReceiptID(remediate.Plan{ID: w.ID}, w.Opened), Progress: steps.begin,
 	}).Apply(ctx, w.ID, make)
 	a.Steps, a.Outcome = steps.end(), outcomeOf(receipt, err)
 	if after := d.secondLook(a.Outcome, w); after > 0 {

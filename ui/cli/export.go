@@ -131,6 +131,40 @@ type exportedIncident struct {
 	Effects     []string        `json:"effects"`
 	Events      []exportedEvent `json:"events"`
 	SameCause   []int           `json:"sameCause"`
+	Flows       *exportedFlows  `json:"flows"` // null where connections were not looked at
+}
+
+// exportedFlows is what an incident did to connections of pods to the outside.
+type exportedFlows struct {
+	Heard   *time.Time      `json:"heardSince"` // null where beginnings of connections were not heard; born is unknown then
+	Lost    bool            `json:"lost"`       // some were missed: born is too low
+	Born    *uint64         `json:"born"`
+	Alive   *uint64         `json:"alive"`
+	Replied *uint64         `json:"replied"`
+	Others  uint64          `json:"others"`
+	Looked  time.Time       `json:"looked"`
+	Curve   []exportedPoint `json:"curve"`
+}
+
+type exportedPoint struct {
+	Time time.Time `json:"time"`
+	Bare uint64    `json:"bare"`
+}
+
+func newExportedFlows(e *incident.FlowsEffect) *exportedFlows {
+	if e == nil {
+		return nil
+	}
+	x := &exportedFlows{Lost: e.Lost, Others: e.Others, Looked: e.Looked.Wall.UTC(), Curve: []exportedPoint{}}
+	if e.Since.IsZero() {
+		return x
+	}
+	heard := e.Since.Wall.UTC()
+	x.Heard, x.Born, x.Alive, x.Replied = &heard, &e.Born, &e.Alive, &e.Replied
+	for _, p := range e.Curve {
+		x.Curve = append(x.Curve, exportedPoint{p.At.Wall.UTC(), p.Bare})
+	}
+	return x
 }
 
 type exportedWho struct {
@@ -167,7 +201,7 @@ func newExported(rec *journal.Recording, list []incident.Incident) exported {
 		x := exportedIncident{
 			ID: i.Number, Kind: i.Kind, Start: i.Start.Wall.UTC(), DurationMs: ms(i.Duration(rec.Last)), Complete: i.Complete,
 			By: newExportedWho(i.By), RecoveredBy: newExportedWho(i.RecoveredBy), Effects: append([]string{}, i.Effects...), SameCause: append([]int{}, i.SameCause...),
-			Events: []exportedEvent{}, Objects: []string{},
+			Events: []exportedEvent{}, Objects: []string{}, Flows: newExportedFlows(i.Flows),
 		}
 		if !i.Open {
 			end := i.End.Wall.UTC()

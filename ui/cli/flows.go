@@ -54,7 +54,7 @@ func flows(ctx context.Context, o *options, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	r := newFlowsReport(view)
+	r := newFlowsReport(view, o.births())
 	if o.output == "json" {
 		enc := json.NewEncoder(out)
 		enc.SetIndent("", "  ")
@@ -81,6 +81,7 @@ type flowsReport struct {
 	Sources    []talkerReport          `json:"sources"`
 	Targets    []talkerReport          `json:"destinations"`
 	States     map[string]int          `json:"states"`
+	Inert      *bool                   `json:"inert"` // no rule uses connection tracking, so that entries do nothing; null where unknown
 	Unreadable []unreadable            `json:"unreadable"`
 }
 
@@ -94,7 +95,11 @@ type flowReport struct {
 	DPort      uint16         `json:"dport"`
 	ReplyDst   string         `json:"replyDst"`
 	State      string         `json:"state"`
-	AgeSeconds *int64         `json:"ageSeconds"` // null where the birth was not heard of
+	Replied    bool           `json:"replied"`
+	AgeSeconds *int64         `json:"ageSeconds"`  // null where the birth was not heard of
+	Seen       *int64         `json:"seenSeconds"` // seen for at least so long; null where no recorder saw it before
+	BornIn     *int           `json:"bornIn"`      // number of the recorded incident in which it began, null where unknown
+	Bytes      *uint64        `json:"bytes"`       // null where the kernel does not account
 	Pod        string         `json:"pod"`
 	From       string         `json:"from,omitempty"` // of an arriving one: the node it comes from
 
@@ -107,7 +112,39 @@ type talkerReport struct {
 	Entries uint64 `json:"entries"`
 }
 
-func newFlowsReport(v *incident.View) flowsReport {
+// births is what a recorder on this node knows of the connections that are there: when they began, or since when they have
+// been seen, and the incidents that it recorded. One look by itself knows of no beginning.
+type births struct {
+	samples   map[conntrack.Key]*conntrack.Sample
+	incidents []incident.Incident
+}
+
+func (o *options) births() births {
+	b := births{samples: map[conntrack.Key]*conntrack.Sample{}}
+	if o.unkept {
+		return b
+	}
+	v := o.remembered().View(flannel.Time{})
+	b.incidents = v.Incidents
+	list := v.Table.Flows.Value.Flows
+	for i := range list {
+		b.samples[list[i].Flow.Key()] = &list[i]
+	}
+	return b
+}
+
+// recall fills in what is known of a connection's past, and gives the incident in which it began, 0 if unknown.
+func (b births) recall(s *conntrack.Sample) int {
+	if was := b.samples[s.Flow.Key()]; was != nil {
+		s.Born, s.Seen = was.Born, was.Seen
+	}
+	if s.Kind != conntrack.Bare {
+		return 0
+	}
+	return incident.BornIn(b.incidents, s.Born)
+}
+
+func newFlowsReport(v *incident.View, past births) flowsReport {
 	r := flowsReport{
 		Schema: flowsSchema, Time: v.Now.Wall.UTC(), Counts: map[conntrack.Kind]*int{}, Flows: []flowReport{},
 		Sources: []talkerReport{}, Targets: []talkerReport{}, States: map[string]int{}, Unreadable: unreadableTable(v.Table),
@@ -127,7 +164,17 @@ func newFlowsReport(v *incident.View) flowsReport {
 		}
 	}
 	for i := range s.Flows {
-		r.Flows = append(r.Flows, newFlowReport(&s.Flows[i], v.Now))
+		sample := s.Flows[i]
+		in := past.recall(&sample)
+		f := newFlowReport(&sample, v.Now)
+		if in > 0 {
+			f.BornIn = &in
+		}
+		r.Flows = append(r.Flows, f)
+	}
+	if h, ok := v.Table.Health.Get(); ok && (h.Use4 != conntrack.UseUnknown || h.Use6 != conntrack.UseUnknown) {
+		inert := h.Inert()
+		r.Inert = &inert
 	}
 	r.Sources, r.Targets = talkers(s.Sources), talkers(s.Destinations)
 	if s.States != nil {
@@ -141,7 +188,14 @@ func newFlowReport(s *conntrack.Sample, now flannel.Time) flowReport {
 	r := flowReport{
 		Kind: s.Kind, Family: f.Family(), Proto: f.Protocol(), Src: f.Orig.Src.String(), Dst: f.Orig.Dst.String(),
 		SPort: f.Orig.SPort, DPort: f.Orig.DPort, ReplyDst: f.Reply.Dst.String(), State: f.StateName(), Pod: s.Pod, From: s.From,
-		text: f.String(),
+		Replied: f.Replied(), text: f.String(),
+	}
+	if f.Counted {
+		r.Bytes = &f.Bytes
+	}
+	if !s.Seen.IsZero() && now.Sub(s.Seen) >= time.Second {
+		seen := int64(now.Sub(s.Seen).Seconds())
+		r.Seen = &seen
 	}
 	if !s.Born.IsZero() {
 		age := int64(now.Sub(s.Born).Seconds())
@@ -156,6 +210,19 @@ func talkers(list []conntrack.Talker) []talkerReport {
 		out = append(out, talkerReport{t.Addr.String(), t.Pod, t.Entries})
 	}
 	return out
+}
+
+// past tells when a connection began, as far as that is known.
+func (f flowReport) past() string {
+	switch {
+	case f.AgeSeconds != nil && f.BornIn != nil:
+		return fmt.Sprintf(", began %d s ago in incident %d", *f.AgeSeconds, *f.BornIn)
+	case f.AgeSeconds != nil:
+		return fmt.Sprintf(", began %d s ago", *f.AgeSeconds)
+	case f.Seen != nil:
+		return fmt.Sprintf(", seen for at least %d s", *f.Seen)
+	}
+	return ""
 }
 
 // code is the exit code: a wrong connection outranks a missing reading.
@@ -191,7 +258,10 @@ func (r flowsReport) writeText(w io.Writer) error {
 		if f.Pod != "" {
 			line += ", pod " + f.Pod
 		}
-		fmt.Fprintln(&b, flannel.Printable(line))
+		fmt.Fprintln(&b, flannel.Printable(line+f.past()))
+	}
+	if r.Inert != nil && *r.Inert {
+		b.WriteString("no rule here uses connection tracking: entries are inert until they expire\n")
 	}
 	top := func(title string, list []talkerReport) {
 		if len(list) == 0 {

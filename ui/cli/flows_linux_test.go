@@ -137,7 +137,7 @@ type listedFlows struct {
 func run(t *testing.T, n *labtest.Namespace, args ...string) (string, int) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	code := cli.Main(t.Context(), append(args, "--netns", n.Path(), "--root", n.Root()),
+	code := cli.Main(t.Context(), append(args, "--netns", n.Path(), "--root", n.Root(), "--state", n.Root()+"/run/flanwatch"),
 		cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
 	return out.String() + errs.String(), code
 }
@@ -145,21 +145,7 @@ func run(t *testing.T, n *labtest.Namespace, args ...string) (string, int) {
 func listFlows(t *testing.T, n *labtest.Namespace) (listedFlows, int) {
 	t.Helper()
 	out, code := run(t, n, "flows", "-o", "json")
-	schema, err := jsonschema.UnmarshalJSON(bytes.NewReader(assets.FlowsSchema))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := jsonschema.NewCompiler()
-	if err := c.AddResource("flows.json", schema); err != nil {
-		t.Fatal(err)
-	}
-	value, err := jsonschema.UnmarshalJSON(strings.NewReader(out))
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	if err := c.MustCompile("flows.json").Validate(value); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	validateWith(t, assets.FlowsSchema, out)
 	var l listedFlows
 	if err := json.Unmarshal([]byte(out), &l); err != nil {
 		t.Fatal(err)
@@ -262,6 +248,7 @@ func TestFlowsOfAGapAndOfADeadRuleAreListedAndUnstuckAndNoOther(t *testing.T) {
 	if out, code = run(t, c.node, "unstick", "--plan", plan); code != cli.ExitOK {
 		t.Errorf("a second time: exit code %d: %s", code, out)
 	}
+	receipts(t, c.node, 3)
 	for what, got := range map[string][2]string{
 		"IPv4": {"192.168.60.11", seen(t, c.outside, "192.0.2.80:9", func() { send(t, c.pod, 40000, "192.0.2.80:9") })},
 		"IPv6": {"fd00:60::11", seen(t, c.outside, "[2001:db8::80]:9", func() { send(t, c.pod, 40000, "[2001:db8::80]:9") })},
@@ -288,6 +275,56 @@ func fill(t *testing.T, n *labtest.Namespace, entries int) int {
 	return strings.Count(n.Must("conntrack -L -d 172.31.0.1"), "dst=172.31.0.1 ")
 }
 
+// receipts holds the only receipt against what was deleted, and tries to take it back.
+func receipts(t *testing.T, n *labtest.Namespace, deleted int) {
+	t.Helper()
+	out, code := run(t, n, "history", "-o", "json")
+	validateWith(t, assets.HistorySchema, out)
+	var h struct {
+		Receipts []struct {
+			ID, Kind, Result string
+			Connections      []struct{ Kind, Text, Fate string }
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &h); err != nil || code != cli.ExitOK || len(h.Receipts) != 1 {
+		t.Fatalf("exit code %d, %v: %s", code, err, out)
+	}
+	r := h.Receipts[0]
+	if r.Kind != "unstick" || r.Result != "verified" || len(r.Connections) != deleted {
+		t.Errorf("%+v", r)
+	}
+	for _, c := range r.Connections {
+		if c.Fate != "deleted" || !strings.Contains(c.Text, "udp ") || !strings.Contains(c.Text, "seen as") {
+			t.Errorf("%+v", c)
+		}
+	}
+	if out, code := run(t, n, "undo", r.ID); code != cli.ExitRefused || !strings.Contains(out, "cannot be brought back") {
+		t.Errorf("undo: exit code %d: %s", code, out)
+	}
+}
+
+func validatePlan(t *testing.T, text string) { t.Helper(); validateWith(t, assets.PlanSchema, text) }
+
+// validateWith holds JSON against a schema.
+func validateWith(t *testing.T, schema []byte, text string) {
+	t.Helper()
+	s, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("schema.json", s); err != nil {
+		t.Fatal(err)
+	}
+	value, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+	if err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	if err := c.MustCompile("schema.json").Validate(value); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+}
+
 func dryRun(t *testing.T, n *labtest.Namespace) string {
 	t.Helper()
 	out, code := run(t, n, "unstick", "--dry-run", "-o", "json")
@@ -300,7 +337,14 @@ func dryRun(t *testing.T, n *labtest.Namespace) string {
 	if err := json.Unmarshal([]byte(out), &p); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if code != cli.ExitFinding || len(p.Steps) != 3 || p.ID == "" || p.Undo != "" {
+	validatePlan(t, out)
+	gone := 0
+	for _, s := range p.Steps {
+		if s.Mark == "-" {
+			gone++
+		}
+	}
+	if code != cli.ExitFinding || gone != 3 || p.ID == "" || p.Undo != "" || p.Backup != "" {
 		t.Errorf("exit code %d, plan %+v", code, p)
 	}
 	if again, _ := run(t, n, "unstick", "--dry-run", "-o", "json"); !strings.Contains(again, p.ID) {

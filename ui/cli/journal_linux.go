@@ -8,7 +8,6 @@ import (
 
 	"flanwatch/flannel"
 	"flanwatch/watcher/host"
-	"flanwatch/watcher/incident"
 	"flanwatch/watcher/journal"
 )
 
@@ -45,16 +44,6 @@ func (o *options) system() string {
 		}
 	}
 	return ""
-}
-
-// remembered is the state that the journal tells of the last hours; without a journal, that of knowing nothing.
-func (o *options) remembered() *incident.State {
-	s, r, err := journal.OpenState(o.journalPath())
-	if err != nil {
-		return incident.NewState()
-	}
-	r.Close()
-	return s
 }
 
 // recordStatus says in one line what is being recorded and where, or why nothing is.

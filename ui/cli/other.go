@@ -41,6 +41,10 @@ func newHistory(*options, Streams) *cobra.Command {
 	return onlyLinux("history", "List the plans that were carried out here (Linux only)")
 }
 
+func newDoctor(*options, Streams) *cobra.Command {
+	return onlyLinux("doctor", "Say what this node lets flanwatch see and do (Linux only)")
+}
+
 // newRescue has nothing to take back.
 func newRescue(Streams) *cobra.Command {
 	cmd := onlyLinux("rescue-remedy", "")

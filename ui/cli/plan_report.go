@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"flanwatch/conntrack"
 	"flanwatch/flannel"
 	"flanwatch/remediate"
 )
@@ -105,8 +107,8 @@ func (r planReport) text() string {
 		line("note", n)
 	}
 	if r.ID != "" {
-		line("backup", r.Backup)
-		line("undo", r.Undo)
+		line("backup", cmp.Or(r.Backup, "none: no rule is changed"))
+		line("undo", cmp.Or(r.Undo, "none: what is deleted cannot be brought back"))
 		line("plan", r.ID)
 	}
 	return b.String()
@@ -126,6 +128,23 @@ type receiptReport struct {
 	By     string           `json:"by"`
 	Judged []string         `json:"judged"`
 	Notes  []string         `json:"notes"`
+	Gone   []goneReport     `json:"connections,omitempty"`
+}
+
+// goneReport is a connection that a plan deleted, or meant to.
+type goneReport struct {
+	Kind conntrack.Kind `json:"kind"`
+	Text string         `json:"text"` // both its ends, and whom the other end answers
+	Fate remediate.Fate `json:"fate"`
+	Why  string         `json:"why"`
+}
+
+func newGoneReports(list []remediate.Gone) []goneReport {
+	var out []goneReport
+	for i := range list {
+		out = append(out, goneReport{list[i].Kind, flannel.Printable(list[i].Flow.String()), list[i].Fate, list[i].Why})
+	}
+	return out
 }
 
 type historyReport struct {
@@ -138,7 +157,7 @@ func newHistoryReport(receipts []remediate.Receipt) historyReport {
 	for _, r := range receipts {
 		h.Receipts = append(h.Receipts, receiptReport{
 			r.ID, r.Plan, r.Kind, r.Title, r.Time, r.Result, r.Why, r.Backup, r.Undoes, r.By.User,
-			append([]string{}, r.Judged...), append([]string{}, r.Notes...),
+			append([]string{}, r.Judged...), append([]string{}, r.Notes...), newGoneReports(r.Gone),
 		})
 	}
 	return h
@@ -155,6 +174,11 @@ func (h historyReport) write(out io.Writer, form output) error {
 		}
 		if _, err := fmt.Fprintf(out, "%s  %-10s  %s%s\n", flannel.Printable(r.ID), r.Result, flannel.Printable(r.Title), why); err != nil {
 			return err
+		}
+		for _, g := range r.Gone {
+			if _, err := fmt.Fprintf(out, "    %-8s %s %s\n", g.Fate, g.Kind, g.Text); err != nil {
+				return err
+			}
 		}
 	}
 	if len(h.Receipts) == 0 {

@@ -118,6 +118,9 @@ func watchdogBeat() time.Duration {
 	return beat
 }
 
+// notifyPatience is how long a service manager may take to take a message. What it says of us must not keep us from work.
+const notifyPatience = 100 * time.Millisecond
+
 // notify tells systemd, if it has started us, how we are.
 func notify(state string) {
 	path := os.Getenv("NOTIFY_SOCKET")
@@ -129,5 +132,6 @@ func notify(state string) {
 		return // it will see by itself that nothing came
 	}
 	defer c.Close()
-	_, _ = c.Write([]byte(state))
+	_ = c.SetWriteDeadline(time.Now().Add(notifyPatience))
+	_, _ = c.Write([]byte(state)) // one that does not listen misses a beat
 }

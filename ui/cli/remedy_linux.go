@@ -31,6 +31,8 @@ type remedy struct {
 	override  []string
 	lookAgain time.Duration
 	schema    bool
+	with      []string // parts of a purge
+	flows     bool     // the plan is about connections
 }
 
 // defaultLookAgain says that the second look comes after two repair periods of flanneld.
@@ -62,6 +64,9 @@ Exit code: 0 done or nothing to do, 1 --dry-run and it would change something, 2
 	f.StringVar(&r.plan, "plan", "", "carry the plan out without asking, if its `ID` is still this one")
 	f.StringSliceVar(&r.override, "override", nil, "a `guard` that you have judged yourself; it is recorded")
 	f.DurationVar(&r.lookAgain, "look-again", defaultLookAgain, "look again so long after the change; 0 not at all (default two repair periods)")
+	if r.kind == remediate.KindPurge {
+		f.StringSliceVar(&r.with, "with", nil, "`parts` beyond chains, jumps and tables: connections")
+	}
 	f.BoolVar(&r.schema, "schema", false, "print the JSON Schema of --dry-run -o json and exit")
 	return cmd
 }
@@ -77,8 +82,15 @@ func newReapply(o *options, std Streams) *cobra.Command {
 func newPurge(o *options, std Streams) *cobra.Command {
 	return o.remedy(std, "purge", "Remove what Flannel left",
 		`purge removes chains, jumps, native tables and old rules that Flannel left and does not use. While Flannel runs that is
-only the residue of a dialect or backend that it does not use. Rules of others are never touched.`,
+only the residue of a dialect or backend that it does not use. Rules of others are never touched. With --with connections it
+also deletes the connections from pod to pod that keep the translation of a rule of Flannel, which cannot be undone.`,
 		func(ctx context.Context, r *remedy, _ []string) error {
+			for _, part := range r.with {
+				if part != remediate.PartConnections {
+					return exit(ExitUsage, fmt.Errorf("--with %s: want %s", part, remediate.PartConnections))
+				}
+				r.flows = true
+			}
 			return r.run(ctx, func(*apply.Store) (apply.Maker, error) { return r.choose(remediate.Purge), nil })
 		})
 }
@@ -96,7 +108,7 @@ func newUndo(o *options, std Streams) *cobra.Command {
 // choose binds the person's choice to a way of planning.
 func (r *remedy) choose(plan func(remediate.Facts, remediate.Choice) (remediate.Plan, []remediate.Refusal)) apply.Maker {
 	return func(f remediate.Facts) (remediate.Plan, []remediate.Refusal) {
-		return plan(f, remediate.Choice{Override: r.override})
+		return plan(f, remediate.Choice{Override: r.override, With: r.with})
 	}
 }
 
@@ -116,7 +128,7 @@ func findReceipt(s *apply.Store, args []string) (remediate.Receipt, error) {
 	}
 	list, err := s.List()
 	for _, r := range list {
-		if r.Kind != remediate.KindUndo && (r.Result == remediate.ResultVerified || r.Result == remediate.ResultUnverified) {
+		if r.Kind != remediate.KindUndo && r.Kind != remediate.KindUnstick && (r.Result == remediate.ResultVerified || r.Result == remediate.ResultUnverified) {
 			return r, nil
 		}
 	}
@@ -144,6 +156,9 @@ func (r *remedy) run(ctx context.Context, choose func(*apply.Store) (apply.Maker
 			sight.memory = r.remembered()
 		}
 		facts, err := sight.facts()
+		if err == nil && r.flows {
+			facts, err = sight.withFlows(ctx)
+		}
 		if err != nil {
 			return exit(ExitUnreadable, err)
 		}
@@ -156,9 +171,9 @@ func (r *remedy) run(ctx context.Context, choose func(*apply.Store) (apply.Maker
 		}
 		a := &apply.Applier{
 			Kind: r.kind, Facts: sight.facts, Rules: sight.rules, Store: store, Root: r.root, Tools: tools, ReadOnly: r.readOnly,
-			Rescue: apply.Command(rescueCommand),
+			Rescue: apply.Command(rescueCommand), Delete: w.Unstick,
 		}
-		return r.carryOut(ctx, a, p, maker)
+		return r.carryOut(ctx, a, sight, maker)
 	})
 }
 
@@ -205,9 +220,10 @@ func (r *remedy) confirm(p *remediate.Plan) error {
 }
 
 // carryOut applies the plan, says what came of it, and looks again later.
-func (r *remedy) carryOut(ctx context.Context, a *apply.Applier, p remediate.Plan, maker apply.Maker) error {
+func (r *remedy) carryOut(ctx context.Context, a *apply.Applier, s *sight, maker apply.Maker) error {
 	a.Progress = func(step string) { r.say("%s …", step) }
 	receipt, err := a.Apply(ctx, r.plan, maker)
+	r.sayFates(receipt.Gone)
 	if err := r.outcome(err); err != nil {
 		return err
 	}
@@ -222,7 +238,15 @@ func (r *remedy) carryOut(ctx context.Context, a *apply.Applier, p remediate.Pla
 	for _, n := range receipt.Notes {
 		r.say("note: %s", flannel.Printable(n))
 	}
-	r.say("verified; undo: flanwatch undo %s", receipt.ID)
+	switch receipt.Kind {
+	case remediate.KindUnstick:
+		r.say("receipt %s", receipt.ID)
+	case remediate.KindReapply:
+		r.say("verified; undo: flanwatch undo %s", receipt.ID)
+		r.offerUnstick(s)
+	default:
+		r.say("verified; undo: flanwatch undo %s", receipt.ID)
+	}
 	return r.again(ctx, a, receipt, maker)
 }
 
@@ -255,7 +279,7 @@ func (r *remedy) again(ctx context.Context, a *apply.Applier, receipt remediate.
 		f, _ := a.Facts() // where they cannot be read the usual period counts
 		wait = 2 * periodOf(f)
 	}
-	if wait == 0 || receipt.Kind == remediate.KindUndo {
+	if wait == 0 || receipt.Kind == remediate.KindUndo || receipt.Kind == remediate.KindUnstick {
 		return nil
 	}
 	select {
@@ -308,6 +332,26 @@ func (s *sight) facts() (remediate.Facts, error) {
 			s.state.Apply(o)
 		}
 	})
+	return s.now()
+}
+
+// survey looks at every connection.
+func (s *sight) survey() {
+	s.watcher.Survey(s.state.View(s.watcher.Now()).Table.Masquerade, s.state.Apply)
+}
+
+// withFlows is facts with every connection looked at once, which plans made later are about as well. A chain that is empty
+// while Flannel runs may be in the middle of a restart, so it is looked at again before.
+func (s *sight) withFlows(ctx context.Context) (remediate.Facts, error) {
+	if pause := (glance{}).pause(s.state.View(s.watcher.Now())); pause > 0 {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return remediate.Facts{}, ctx.Err()
+		}
+		s.watcher.Once(s.state.Apply)
+	}
+	s.survey()
 	return s.now()
 }
 

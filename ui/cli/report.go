@@ -20,8 +20,11 @@ type report struct {
 	Node       nodeReport         `json:"node"`
 	Flannel    diagnose.Flannel   `json:"flannel"`
 	Chains     []chainReport      `json:"chains"`
+	Paths      []pathReport       `json:"paths"`
 	Conntrack  conntrackReport    `json:"conntrack"`
 	Findings   []diagnose.Finding `json:"findings"`
+	Leftovers  []diagnose.Remain  `json:"leftovers"`
+	Settings   []settingReport    `json:"settings"`
 	Unreadable []unreadable       `json:"unreadable"`
 	Probe      *probeReport       `json:"probe,omitempty"` // absent unless one was asked for and could be tried
 }
@@ -62,6 +65,7 @@ func newReport(v *incident.View) report {
 	r := report{
 		Schema: checkSchema, Time: v.Now.Wall.UTC(), Node: newNodeReport(v), Flannel: v.Flannel,
 		Conntrack: newConntrackReport(v.Table), Chains: []chainReport{}, Findings: v.Findings, Unreadable: []unreadable{},
+		Leftovers: list(v.Leftovers), Settings: newSettings(v),
 	}
 	if r.Findings == nil {
 		r.Findings = []diagnose.Finding{}
@@ -71,6 +75,10 @@ func newReport(v *incident.View) report {
 	}
 	for _, c := range v.Chains {
 		r.Chains = append(r.Chains, newChainReport(c))
+	}
+	r.Paths = newPathReports(v.Paths)
+	if v.Paths.State == flannel.Unreadable {
+		r.Unreadable = append(r.Unreadable, unreadable{What: "paths", Why: v.Paths.Why})
 	}
 	for _, b := range v.Backends {
 		if b.State == flannel.Unreadable {

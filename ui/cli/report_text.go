@@ -22,6 +22,8 @@ func (r report) writeText(w io.Writer) error {
 	for i := range r.Chains {
 		r.Chains[i].text(&b)
 	}
+	r.textPaths(&b)
+	r.textLeftovers(&b)
 	r.Conntrack.text(&b)
 	for _, u := range r.Unreadable {
 		fmt.Fprintf(&b, "not readable: %s: %s\n", flannel.Printable(u.What), flannel.Printable(u.Why))
@@ -44,6 +46,7 @@ func (r report) textHead(b *strings.Builder) {
 	}
 	if len(r.Node.Networks) == 0 {
 		b.WriteString("networks unknown\n")
+		r.textSettings(b)
 		return
 	}
 	fmt.Fprintf(b, "networks %s, node %s", joinNames(r.Node.Networks), joinNames(r.Node.Subnets))
@@ -54,6 +57,7 @@ func (r report) textHead(b *strings.Builder) {
 		fmt.Fprintf(b, ", %s old", (time.Duration(*r.Node.AgeSeconds) * time.Second).String())
 	}
 	b.WriteByte('\n')
+	r.textSettings(b)
 }
 
 var severityMarks = map[diagnose.Severity]string{diagnose.Critical: "✗ critical", diagnose.Warning: "▲ warning", diagnose.Info: "· info"}

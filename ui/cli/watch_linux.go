@@ -74,7 +74,7 @@ func watch(ctx context.Context, o *options, std Streams, screen ui.Options) erro
 	if o.onScreen(std) {
 		screen.Mailbox = ui.NewMailbox()
 		screen.Interval, screen.SetInterval = w.Interval(), w.SetInterval
-		screen.Look = w.Look
+		screen.Look, screen.Hunt = w.Look, w.WantHunt
 		screen.Flows = func(open bool) { l.readList(open, w.Now()) }
 		screen.Theme, screen.ASCII, screen.ReadOnly = ui.Theme(o.theme), o.ascii, o.readOnly
 		desk := newDesk(o, l, w.Now)
@@ -141,8 +141,14 @@ func lookWith(ctx context.Context, w *watcher.Watcher, o *options, g glance) (*i
 		state.Apply(o)
 		return state.View(w.Now()), nil
 	}
+	w.Hunt(state.Apply)
+	view = state.View(w.Now())
 	first := view.Findings
-	if pause := g.pause(view); pause > 0 {
+	pause := g.pause(view)
+	if w.Locked() {
+		pause = max(pause, secondLook)
+	}
+	if pause > 0 {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():

@@ -15,6 +15,9 @@ type Assessment struct {
 	Findings []Finding           // worst first, of equal ones causes above effects
 	Due      []flannel.Wanted    // the chains that Flannel should have here, as far as anything tells their rules
 	Leftover []Leftover          // what it left and does not use
+	Paths    []Path              // what becomes of typical packets; empty where that is not known
+
+	Remains []Remain // the same piece by piece, with links, routes and files
 
 	Masquerade map[flannel.Family]bool // families in which pods are meant to leave with the node's address
 }
@@ -39,13 +42,18 @@ func Assess(f Facts, h History) Assessment {
 	}
 	j.judgeUnread()
 	j.judgeSplit()
+	j.judgePaths()
+	j.judgeSurroundings()
+	j.judgeLostPorts()
 	j.judgeConntrack()
+	j.judgeRemains()
 	slices.SortFunc(j.chains, func(a, b flannel.ChainDiff) int { return a.ID.Compare(b.ID) })
 	slices.SortStableFunc(j.findings, func(a, b Finding) int {
 		return cmp.Or(a.Severity.Rank()-b.Severity.Rank(), causality(a.ID)-causality(b.ID))
 	})
 	return Assessment{
-		Flannel: j.flannel, Chains: j.chains, Findings: j.findings, Due: j.duties, Leftover: j.leftovers,
+		Flannel: j.flannel, Chains: j.chains, Findings: j.findings, Due: j.duties, Leftover: j.leftovers, Paths: j.paths,
+		Remains:    j.remains,
 		Masquerade: j.masqueradeDue(),
 	}
 }
@@ -61,13 +69,20 @@ type judgement struct {
 
 	duties    []flannel.Wanted
 	leftovers []Leftover
+	paths     []Path
+	remains   []Remain
 }
 
 // causes lists finding ids, causes above effects.
 var causes = []string{
-	"config-damaged", "config-key-ignored", "flannel-crash-looping", "table-unreadable", "subnet-mismatch", "backend-split",
+	"config-damaged", "config-key-ignored", "flannel-crash-looping", "lock-held", "table-unreadable", "ip-forward-off",
+	"br-netfilter-missing", "bridge-nf-call-off", "subnet-mismatch", "route-missing", "backend-split", "foreign-leftover",
+	"ipv6-no-masquerade",
 	"table-missing", "chain-missing", "chain-empty", "hook-missing", "base-differs", "rule-missing", "rule-order", "rule-extra",
 	"rule-duplicate", "rule-variant", "old-generation-rules", "leftover-table", "leftover-chain",
+	"damaged-rule", "path-shadowed", "policy-shadowed", "foreign-drop", "foreign-snat", "pod-snat", "forward-dropped", "path-differs",
+	"hostport-missing", "ipam-stale", "vxlan-checksum", "tool-missing",
+	"leftover-saved-rules", "leftover-link", "leftover-route", "leftover-file",
 	"conntrack-full", "conntrack-evicting", "snat-port-race", "flows-bare", "flows-translated", "stale-udp-flow", "arriving-snat",
 	"conntrack-clash",
 }
@@ -93,6 +108,9 @@ func (j *judgement) judgeSight(s sight) {
 	wanted, old := j.wanted(s)
 	for _, w := range wanted {
 		d := flannel.Compare(s.rules, w)
+		if d.State == flannel.ChainAbsent && j.activeElsewhere(s, w) {
+			continue // the split itself is told of
+		}
 		j.chains = append(j.chains, d)
 		j.duties = append(j.duties, w)
 		j.judgeChain(s, w, d)
@@ -112,9 +130,13 @@ func (j *judgement) leave(s sight, places []place, old []flannel.Trace) {
 	left.Table = s.table && !j.normalTable(s)
 	if len(left.Chains) > 0 || left.Table || len(old) > 0 {
 		j.leftovers = append(j.leftovers, left)
+		j.remainRules(s, left)
 	}
 	j.judgeLeftover(s, places)
 	j.judgeBare(s, old)
+	if slices.Contains(left.Chains, s.masq.id) || left.Table {
+		j.judgePodSnat(s)
+	}
 }
 
 // expectedIn tells whether Flannel's rules are due in a backend.

@@ -24,6 +24,7 @@ const (
 	RemedyReapply = "reapply"
 	RemedyUnstick = "unstick"
 	RemedyPurge   = "purge"
+	RemedySet     = "set"
 	RemedyNone    = "none"
 )
 
@@ -137,7 +138,7 @@ func (j *judgement) judgeRules(s sight, w flannel.Wanted, d flannel.ChainDiff) {
 		j.judgeDuplicates(s, d, l)
 	}
 	if l := by[flannel.RuleExtra]; len(l) > 0 {
-		j.judgeExtra(d, l)
+		j.judgeExtra(s, d, l)
 	}
 }
 
@@ -158,10 +159,16 @@ func (j *judgement) judgeDuplicates(s sight, d flannel.ChainDiff, l []flannel.Ru
 }
 
 // judgeExtra tells of rules in Flannel's chain that are not Flannel's. They are not flanwatch's to remove.
-func (j *judgement) judgeExtra(d flannel.ChainDiff, l []flannel.RuleDiff) {
-	n := 0
+func (j *judgement) judgeExtra(s sight, d flannel.ChainDiff, l []flannel.RuleDiff) {
+	n, own := 0, true
 	for _, r := range l {
 		n += r.Times
+		own = own && strings.HasPrefix(r.Rule.Comment(), "flanneld ")
+	}
+	if own && d.ID.Name == flannel.ChainMasq {
+		j.repair(s, d, "rule-extra", Warning, fmt.Sprintf("%s holds %s of Flannel that are for another subnet than this node's.",
+			j.name(d.ID), rules(n)), append(quote(d.ID, l), "flanneld removes the rules of an old subnet only if subnet.env still tells it")...)
+		return
 	}
 	j.find(Finding{
 		ID: "rule-extra", Severity: Warning, Object: d.ID.String(), Chain: d.ID,

@@ -30,6 +30,17 @@ func (j *judgement) elsewhere() string {
 	return join(unread) + " could not be read and may hold the rules"
 }
 
+// activeElsewhere tells whether another backend that Flannel uses holds the chain's counterpart, and packets pass its rules.
+func (j *judgement) activeElsewhere(s sight, w flannel.Wanted) bool {
+	return j.seen(func(o sight) bool {
+		p := o.forward
+		if masquerades(w.ID) {
+			p = o.masq
+		}
+		return o.backend != s.backend && o.family == s.family && slices.Contains(j.flannel.Backends, o.backend) && p.active()
+	})
+}
+
 // effect says what it does to pods when a chain does nothing.
 func (j *judgement) effect(s sight, w flannel.Wanted) string {
 	switch {

@@ -226,6 +226,11 @@ func (j *judgement) judgeSplit() {
 			}
 		}
 	}
+	for _, s := range j.facts.Around.Signs.Value {
+		if s.Owner == "kubelet" && s.Chain != (flannel.ChainID{}) {
+			f.Detail = append(f.Detail, fmt.Sprintf("the kubelet of this node uses %s (%s)", s.Chain.Backend, s.Chain.Name))
+		}
+	}
 	j.find(f)
 }
 

@@ -29,6 +29,8 @@ var byID = map[string][]Group{
 	"table-missing":        {GroupMasquerade, GroupForward},
 	"path-shadowed":        {GroupMasquerade},
 	"foreign-snat":         {GroupMasquerade},
+	"damaged-rule":         {GroupMasquerade},
+	"path-differs":         {GroupMasquerade},
 	"ipv6-no-masquerade":   {GroupMasquerade},
 	"policy-shadowed":      {GroupForward},
 	"forward-dropped":      {GroupForward},

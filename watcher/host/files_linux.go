@@ -177,3 +177,13 @@ func (f *Files) exists(name string) bool {
 	unix.Close(fd)
 	return true
 }
+
+// stat tells of what a name leads to without opening it.
+func (f *Files) stat(name string) (st unix.Stat_t, err error) {
+	fd, err := f.open(int(f.root.Fd()), name)
+	if err != nil {
+		return st, err
+	}
+	defer unix.Close(fd)
+	return st, unix.Fstat(fd, &st)
+}

@@ -32,8 +32,8 @@ type meter struct {
 	good    bool // the last reading showed rules
 	total   flannel.Counter
 	sums    map[uint64]flannel.Counter // by a rule's body: what total is made of, whatever handles its copies had
-	mark    flannel.Time    // start of the span that the next speed covers
-	marked  flannel.Counter // total at the mark
+	mark    flannel.Time               // start of the span that the next speed covers
+	marked  flannel.Counter            // total at the mark
 	rate    Rate
 	history history
 }

@@ -19,5 +19,7 @@ func (s *State) Facts(now flannel.Time) (diagnose.Facts, diagnose.History) {
 	}
 	f.Node = cloneNode(&s.facts.Node)
 	f.Procs.Value = cloneProcs(s.facts.Procs.Value)
+	f.Around = s.facts.Around.Clone()
+	f.Remains.Value = s.facts.Remains.Value.Clone()
 	return f, s.history(now)
 }

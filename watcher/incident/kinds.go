@@ -54,7 +54,7 @@ func (s *State) kindOf(inc *Incident) Kind {
 		return KindTeardown
 	case s.flaps(inc):
 		return KindFlapping
-	case inc.facts.others:
+	case inc.facts.others && !inc.Before: // of what went before we looked nothing tells with what else
 		return KindRulesetFlush
 	case inc.facts.table:
 		return KindTableGone
@@ -271,6 +271,9 @@ func effectsOf(inc *Incident) (diagnose.Severity, []string) {
 		if text != "" {
 			add(text)
 		}
+	}
+	for i := range inc.Owners {
+		add(inc.Owners[i].text())
 	}
 	return severity, effects
 }

@@ -15,19 +15,22 @@ import (
 //
 // An observation and what it points to belong to the sender and are valid only during the call that hands it over.
 type Observation struct {
-	Time   flannel.Time
-	Rules  *RulesRead                           // a ruleset was read, or could not be
-	Commit *Commit                              // a change was announced
-	Node   *flannel.Node                        // the node's configuration was read
-	Procs  *flannel.Reading[[]diagnose.Process] // Flannel's processes were looked for
-	Links  *flannel.Reading[[]diagnose.Link]    // network interfaces were looked for
-	Table  *flannel.Reading[conntrack.Health]   // the counters of connection tracking were read
-	Flows  *flannel.Reading[conntrack.Survey]   // every connection was looked at
-	Bases  *BasesRead                           // the base chains of a backend were read for somebody who looks at them
-	Opened *OpenedRead                          // the chain that somebody opened was read
-	Fault  *Fault                               // watching itself is in trouble, or well again
-	Probe  *Probe                               // a connection was tried from inside a pod
-	Action *Action                              // flanwatch itself did something, or refused to
+	Time    flannel.Time
+	Rules   *RulesRead                           // a ruleset was read, or could not be
+	Commit  *Commit                              // a change was announced
+	Node    *flannel.Node                        // the node's configuration was read
+	Procs   *flannel.Reading[[]diagnose.Process] // Flannel's processes were looked for
+	Links   *flannel.Reading[[]diagnose.Link]    // network interfaces were looked for
+	Table   *flannel.Reading[conntrack.Health]   // the counters of connection tracking were read
+	Flows   *flannel.Reading[conntrack.Survey]   // every connection was looked at
+	Paths   *flannel.Reading[diagnose.Paths]     // what becomes of typical packets was worked out from the rules of all owners
+	Bases   *BasesRead                           // the base chains of a backend were read for somebody who looks at them
+	Opened  *OpenedRead                          // the chain that somebody opened was read
+	Around  *diagnose.Surroundings               // settings, routes and programs of the node were looked at
+	Remains *flannel.Reading[diagnose.Remains]   // files were looked through, because somebody asked
+	Fault   *Fault                               // watching itself is in trouble, or well again
+	Probe   *Probe                               // a connection was tried from inside a pod
+	Action  *Action                              // flanwatch itself did something, or refused to
 }
 
 // Probe is one attempt to connect from inside a pod's network namespace, made of a new source port. Its observation is made

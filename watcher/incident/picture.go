@@ -15,11 +15,17 @@ func (s *State) View(now flannel.Time) *View {
 		Node:     s.facts.Node,
 		Flannel:  s.verdict.Flannel,
 		Findings: s.verdict.Findings,
-		Events:   s.events[:len(s.events):len(s.events)],
-		Faults:   s.faults,
-		Table:    s.table.view(),
-		Probe:    s.probeView(),
+
+		Leftovers: s.verdict.Remains,
+		Hunted:    flannel.Reading[struct{}]{State: s.facts.Remains.State, Why: s.facts.Remains.Why, At: s.facts.Remains.At},
+		Settings:  s.facts.Around.Settings,
+
+		Events: s.events[:len(s.events):len(s.events)],
+		Faults: s.faults,
+		Table:  s.table.view(),
+		Probe:  s.probeView(),
 	}
+	v.Paths = PathsView{State: s.facts.Paths.State, Why: s.facts.Paths.Why, Read: s.facts.Paths.At, List: s.verdict.Paths}
 	v.Table.Masquerade = s.masquerade
 	v.Bases, v.Opened = s.look.view()
 	if s.incidentsChanged {

@@ -101,10 +101,18 @@ func (s *State) Apply(o *Observation) {
 		s.applyProcs(o.Procs, o.Time)
 	case o.Links != nil:
 		s.applyLinks(o.Links, o.Time)
+	case o.Around != nil:
+		s.applyAround(o.Around, o.Time)
+	case o.Remains != nil:
+		s.facts.Remains = *o.Remains
+		s.facts.Remains.Value = o.Remains.Value.Clone()
+		s.judge(o.Time)
 	case o.Table != nil:
 		s.applyTable(*o.Table, o.Time)
 	case o.Flows != nil:
 		s.applyFlows(o.Flows, o.Time)
+	case o.Paths != nil:
+		s.applyPaths(o.Paths, o.Time)
 	case o.Bases != nil:
 		s.look.bases(o.Bases, o.Time)
 	case o.Opened != nil:
@@ -126,6 +134,9 @@ func (s *State) unsettled() bool {
 	switch s.verdict.Flannel.State {
 	case diagnose.FlannelStarting, diagnose.FlannelCrashing:
 		return true
+	}
+	if s.facts.Around.Lock.State == flannel.Known {
+		return true // a lock that is held for long
 	}
 	for _, c := range s.chains {
 		if c.listed && c.wasGood && bad(c.diff.State) && c.spell == 0 {
@@ -190,6 +201,17 @@ func (s *State) applyLinks(r *flannel.Reading[[]diagnose.Link], at flannel.Time)
 	s.facts.Links = *r
 	s.facts.Links.Value = slices.Clone(r.Value)
 	if r.State != before.State || r.Why != before.Why || !slices.Equal(r.Value, before.Value) {
+		s.judge(at)
+	}
+}
+
+// applyPaths folds what becomes of typical packets.
+func (s *State) applyPaths(r *flannel.Reading[diagnose.Paths], at flannel.Time) {
+	before := s.facts.Paths
+	s.facts.Paths = *r
+	s.facts.Paths.Value.Facts = slices.Clone(r.Value.Facts)
+	s.facts.Paths.Value.Verdicts = slices.Clone(r.Value.Verdicts)
+	if !diagnose.SamePaths(before, *r) {
 		s.judge(at)
 	}
 }
@@ -259,6 +281,7 @@ func (s *State) history(at flannel.Time) diagnose.History {
 		}
 	}
 	h.Conntrack = s.table.window()
+	h.HostPorts = s.hostPortsLost()
 	return h
 }
 

@@ -17,15 +17,29 @@ type View struct {
 	Backends []BackendView
 	Chains   []ChainView        // sorted by ID
 	Findings []diagnose.Finding // worst first
-	Events   []Event            // oldest first
-	Faults   []Fault            // open ones
-	Table    TableView          // connection tracking
-	Probe    *ProbeView         // nil while no connection has been tried
+
+	Leftovers []diagnose.Remain         // what Flannel left, piece by piece
+	Hunted    flannel.Reading[struct{}] // whether files were looked through, and when
+	Settings  []diagnose.Setting        // switches of the kernel
+
+	Events []Event   // oldest first
+	Faults []Fault   // open ones
+	Table  TableView // connection tracking
+	Paths  PathsView
+	Probe  *ProbeView // nil while no connection has been tried
 
 	Incidents []Incident // oldest first; open ones count on with Duration(Now)
 
 	Bases  []BasesView // of each backend that was looked at, in display order; empty while nobody looks
 	Opened *OpenedView // the chain that somebody opened, nil if there is none
+}
+
+// PathsView is what becomes of typical packets.
+type PathsView struct {
+	State flannel.ReadState
+	Why   string
+	Read  flannel.Time // when it last came out otherwise
+	List  []diagnose.Path
 }
 
 // BackendView is the health of one reader.
@@ -91,6 +105,7 @@ const (
 	EventReadFail  EventKind = "reader-failed"
 	EventReadBack  EventKind = "reader-back"
 	EventUncertain EventKind = "changes-lost"
+	EventSetting   EventKind = "setting-changed"
 	EventAction    EventKind = "action" // of flanwatch itself
 )
 

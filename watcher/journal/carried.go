@@ -9,8 +9,9 @@ import (
 // carried keeps the last fact of each kind that lasts until the next of its kind, as lines for those who start reading
 // later. Rulesets are not among them, since each is read anew within moments.
 type carried struct {
-	node, procs, links []byte
-	faults             []fault
+	node, procs, links, paths []byte
+	around, remains           []byte
+	faults                    []fault
 }
 
 // fault is the open trouble of one reader.
@@ -32,6 +33,12 @@ func (c *carried) note(e *Encoder, o *incident.Observation) (err error) {
 		c.procs = line(c.procs)
 	case o.Links != nil:
 		c.links = line(c.links)
+	case o.Paths != nil:
+		c.paths = line(c.paths)
+	case o.Around != nil:
+		c.around = line(c.around)
+	case o.Remains != nil:
+		c.remains = line(c.remains)
 	case o.Fault != nil:
 		c.faults = slices.DeleteFunc(c.faults, func(f fault) bool { return f.reader == o.Fault.Reader })
 		if o.Fault.Why != "" && len(c.faults) < maxFaults {
@@ -45,7 +52,8 @@ func (c *carried) note(e *Encoder, o *incident.Observation) (err error) {
 const maxFaults = 32
 
 func (c *carried) append(dst []byte) []byte {
-	dst = append(append(append(dst, c.links...), c.node...), c.procs...)
+	dst = append(append(append(append(dst, c.links...), c.node...), c.procs...), c.paths...)
+	dst = append(append(dst, c.around...), c.remains...)
 	for _, f := range c.faults {
 		dst = append(dst, f.line...)
 	}

@@ -73,16 +73,21 @@ func TestAReadingInWhichNothingChangedTakesAFewBytes(t *testing.T) {
 	w.read(flannel.Nftables)
 	w.now = w.now.Add(1000000000)
 	w.read(flannel.IptablesNft)
-	if want := "[1,1000000000]\n"; string(last) != want {
+	if want := "[11,1000000]\n"; string(last) != want {
 		t.Errorf("a second later: %q, want %q", last, want)
 	}
 	w.read(flannel.Nftables)
-	if want := "[3]\n"; string(last) != want {
+	if want := "[13]\n"; string(last) != want {
 		t.Errorf("at the same moment: %q, want %q", last, want)
+	}
+	w.now = w.now.Add(1001)
+	w.read(flannel.Nftables)
+	if want := "[3,1001]\n"; string(last) != want {
+		t.Errorf("a time that is no whole number of microseconds: %q, want %q", last, want)
 	}
 	w.rules[flannel.IptablesNft].Chain(flannel.MasqChain(flannel.IptablesNft, flannel.IPv4)).Entries[1].Counter.Packets = 3
 	w.read(flannel.IptablesNft)
-	if want := "[1,0,0,0,"; !bytes.HasPrefix(last, []byte(want)) || !bytes.HasSuffix(last, []byte(",3]\n")) {
+	if want := "[11,0,0,0,"; !bytes.HasPrefix(last, []byte(want)) || !bytes.HasSuffix(last, []byte(",3]\n")) {
 		t.Errorf("three packets later: %q", last)
 	}
 }

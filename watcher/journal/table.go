@@ -27,7 +27,8 @@ func figures(h *conntrack.Health) [11]*conntrack.Count {
 
 // sameTable tells whether two readings differ in nothing but numbers and time.
 func sameTable(a, b *flannel.Reading[conntrack.Health]) bool {
-	if a.State != b.State || a.Why != b.Why || a.Source != b.Source || a.Value.Source != b.Value.Source {
+	if a.State != b.State || a.Why != b.Why || a.Source != b.Source || a.Value.Source != b.Value.Source ||
+		a.Value.Use4 != b.Value.Use4 || a.Value.Use6 != b.Value.Use6 {
 		return false
 	}
 	was, is := figures(&a.Value), figures(&b.Value)

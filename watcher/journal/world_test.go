@@ -138,7 +138,7 @@ func (w *world) random() {
 	c := &rs.Chains[w.rng.IntN(len(rs.Chains))]
 	w.now = w.now.Add(time.Duration(w.rng.Int64N(int64(2 * time.Second))))
 	w.now.Wall = w.now.Wall.Add(time.Duration(w.rng.IntN(200) - 100)) // the clocks are read one after the other
-	switch w.rng.IntN(25) {
+	switch w.rng.IntN(27) {
 	case 0, 1, 2, 3:
 		w.count(b)
 		w.read(b)
@@ -185,6 +185,10 @@ func (w *world) random() {
 		w.probe()
 	case 24:
 		w.flows()
+	case 25:
+		w.around()
+	case 26:
+		w.remains()
 	default:
 		w.now = w.now.Add(time.Duration(w.rng.Int64N(int64(5 * time.Minute))))
 		w.tell(incident.Observation{})
@@ -283,6 +287,34 @@ func (w *world) flows() {
 	}
 	r := flannel.Know(survey, "ctnetlink", w.now)
 	w.tell(incident.Observation{Flows: &r})
+}
+
+func (w *world) around() {
+	s := diagnose.Surroundings{Settings: []diagnose.Setting{{Name: "net.ipv4.ip_forward", Value: flannel.Know(w.word(), "", w.now), Changed: w.now}}}
+	s.Routing = flannel.Know(diagnose.Routing{
+		Links:  []diagnose.Interface{{Name: w.word(), Type: "vxlan", Addresses: networks, Port: 8472, Offload: flannel.Absent}},
+		Pods:   []netip.Addr{netip.AddrFrom4([4]byte{10, 244, 3, 5})},
+		Peers:  []diagnose.Peer{{Link: "flannel.1", Node: netip.AddrFrom4([4]byte{192, 0, 2, 1}), Route: true}},
+		Remote: subnets, Holes: []diagnose.Route{{To: subnets[0]}},
+	}, "rtnetlink", w.now)
+	s.Signs = flannel.Know([]diagnose.Sign{{Owner: "kubelet", What: w.word(), Chain: flannel.MasqChain(flannel.IptablesNft, flannel.IPv6)}}, "", w.now)
+	s.Lock = flannel.Know(diagnose.Lock{PID: 7, Comm: w.word(), Since: w.now}, "", w.now)
+	s.Counters = flannel.Know([]diagnose.Counter{{Name: "UdpInCsumErrors", Total: w.rng.Uint64(), Rose: 3, Over: time.Second}}, "", w.now)
+	s.Tools = flannel.Know(map[string]diagnose.Tool{"nft": {Path: w.word(), Version: w.word()}, "ip": {}}, "", w.now)
+	w.tell(incident.Observation{Around: &s})
+}
+
+func (w *world) remains() {
+	r := flannel.Know(diagnose.Remains{
+		Files:    []diagnose.File{{Path: w.word(), Written: noon}},
+		Saved:    []diagnose.SavedRules{{Path: w.word(), Lines: []int{1, 7}, First: w.word()}},
+		Configs:  []diagnose.CNIConfig{{Path: w.word(), Types: w.words()}},
+		Pools:    []diagnose.Pool{{Path: w.word(), Reserved: 7, Told: true, Stale: w.words()}},
+		Ports:    []diagnose.HostPort{{Port: 443, Pod: w.word()}},
+		Boot:     []diagnose.BootSetting{{Name: "net.ipv4.ip_forward", Value: "0", Path: w.word(), Line: 3}},
+		Failures: w.words(),
+	}, "/", w.now)
+	w.tell(incident.Observation{Remains: &r})
 }
 
 // cloned copies an observation with what its sender will overwrite.

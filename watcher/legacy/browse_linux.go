@@ -233,3 +233,30 @@ func (b *Browser) decode(l *layout, entries []byte, s span, c *incident.Opened) 
 	}
 	b.decoded = decoded
 }
+
+// Names lists the user-defined chains of a table; nothing where the table does not exist.
+func (b *Browser) Names(id flannel.TableID) ([]string, error) {
+	i := slices.IndexFunc(b.reader.families, func(f *family) bool { return f.id == id.Family })
+	if i < 0 || !b.reader.families[i].loaded() {
+		return nil, nil
+	}
+	names := b.reader.families[i].names
+	if err := names.refresh(); err != nil || !names.has(id.Name) {
+		return nil, err
+	}
+	entries, err := b.fetch(i, id.Name)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for off := 0; ; {
+		e, ok := b.scans[i].layout.entry(entries, off)
+		if !ok {
+			return out, nil
+		}
+		if name, opens := e.chainName(); opens && string(name) != "ERROR" {
+			out = append(out, string(name))
+		}
+		off += len(e.raw)
+	}
+}

@@ -20,11 +20,13 @@ const (
 )
 
 // Load brings the namespace into the state of a capture: links with their addresses, routes, the rules of both iptables
-// backends with their counters (ip6tables-nft-restore takes none), Flannel's native tables, and subnet.env. Links are of the kind that they were where the
-// kernel has it everywhere (bridge, vxlan), else bridges of that name.
+// backends with their counters (ip6tables-nft-restore takes none), Flannel's native tables, and subnet.env; it forwards as
+// those nodes did. Links are of the kind that they were where the kernel has it everywhere (bridge, vxlan), else bridges of
+// that name.
 func (n *Namespace) Load(folder string) {
 	n.t.Helper()
 	RequireTools(n.t, "ip", "nft", "iptables-nft-restore", "iptables-legacy-restore")
+	n.Forward()
 	if text := n.read(folder, linksFile); text != "" {
 		n.Feed(linkCommands(text), "ip", "-batch", "-")
 	}
@@ -42,6 +44,15 @@ func (n *Namespace) Load(folder string) {
 	if text := n.read(folder, subnetFile); text != "" {
 		n.Write("/run/flannel/subnet.env", text)
 	}
+}
+
+// Forward switches on what every node with pods has switched on, where the kernel has it.
+func (n *Namespace) Forward() {
+	n.t.Helper()
+	n.Shell(`
+		for s in ipv4/ip_forward ipv6/conf/all/forwarding bridge/bridge-nf-call-iptables bridge/bridge-nf-call-ip6tables; do
+			[ ! -e /proc/sys/net/$s ] || echo 1 >/proc/sys/net/$s
+		done`)
 }
 
 func (n *Namespace) read(folder, name string) string {
