@@ -21,6 +21,8 @@ const (
 	actionsFile = "actions.jsonl"
 	// longestAction bounds what is read at once.
 	longestAction = 1 << 20
+	// folderPause is how often a state directory is looked for that is not there yet.
+	folderPause = 500 * time.Millisecond
 )
 
 // acted is an action with the time at which it was read.
@@ -68,7 +70,7 @@ func (l *actionLog) wait(ctx context.Context) {
 	events := os.NewFile(uintptr(fd), "inotify")
 	defer events.Close()
 	if _, err := unix.InotifyAddWatch(fd, l.dir, unix.IN_MODIFY|unix.IN_CREATE|unix.IN_ONLYDIR|unix.IN_DONT_FOLLOW); err != nil {
-		sleep(ctx, hostInterval)
+		sleep(ctx, folderPause)
 		return
 	}
 	if l.news() {
