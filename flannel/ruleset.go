@@ -43,6 +43,7 @@ type Ruleset struct {
 	Revision   uint64 // grows whenever anything but a counter changed since the reader's last ruleset
 	Tables     []TableID
 	Chains     []Chain
+	Others     []Mark // what others keep in the same tables
 }
 
 // Chain finds a chain that was looked for, nil where it was not.
@@ -62,6 +63,7 @@ func (r *Ruleset) Clone() Ruleset {
 	c := *r
 	c.Tables = slices.Clone(r.Tables)
 	c.Chains = slices.Clone(r.Chains)
+	c.Others = slices.Clone(r.Others)
 	for i := range c.Chains {
 		c.Chains[i].Entries = slices.Clone(c.Chains[i].Entries)
 	}

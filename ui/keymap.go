@@ -27,8 +27,8 @@ const (
 	actPanels
 	actIncidents
 	actFindings
-	actLeftovers
 	actFlows
+	actLeftovers
 	actNextIncident
 	actPrevIncident
 	actStepBack
@@ -117,8 +117,8 @@ var bindings = []binding{
 	{actLook, []string{"v"}, "v", "base chains", "base chains of every backend; enter opens one, and the chain that a rule jumps to", []place{inChains, inRules}, 0},
 	{actIncidents, []string{"i"}, "i", "incidents", "incidents, and totals by kind", []place{inChains, inRules, inTimeline}, 0},
 	{actFindings, []string{"f"}, "f", "findings", "findings: what is wrong, why, and what helps", []place{inChains, inRules, inTimeline}, 0},
-	{actLeftovers, []string{"L"}, "L", "leftovers", "leftovers: what a Flannel that is gone left, and whether it is in force", []place{inChains, inRules}, 0},
 	{actFlows, []string{"c"}, "c", "connections", "connections that are translated wrongly, and who has the most entries", []place{inChains, inRules, inTimeline, inTable}, 0},
+	{actLeftovers, []string{"L"}, "L", "leftovers", "leftovers: what a Flannel that is gone left, and whether it is in force", []place{inChains, inRules}, 0},
 	{actRemedy, []string{"r"}, "r", "remedy", "what can be done about it: a plan, shown before anything happens", []place{inChains, inRules, inTimeline, inPages, inLists, inIncident}, 0},
 	{actUndo, []string{"u"}, "u", "", "take back the last plan that was carried out", nil, 0},
 	{actHistory, []string{"U"}, "U", "", "plans that were carried out here; enter takes one back", nil, 0},

@@ -168,8 +168,8 @@ func (m *model) receive(v *incident.View) {
 	m.event.follow(keysOf(m.newestFirst()))
 	m.incident.follow(m.numbers())
 	m.finding.follow(findingKeys(v.Findings))
-	m.leftover.follow(leftoverKeys(m.leftoverRows()))
 	m.flow.follow(flowKeys(m.flowRows()))
+	m.leftover.follow(leftoverKeys(m.leftoverRows()))
 	// A tenth of grace: views at the same pace as pictures must not miss theirs by a hair.
 	if before == nil || m.opt.Player != nil || happened(before, v) || m.arrived.Sub(m.drawn) >= rest-rest/10 {
 		m.dirty = true

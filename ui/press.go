@@ -129,10 +129,10 @@ func (m *model) navigate(a action) bool {
 		m.flow.move(flowKeys(m.flowRows()), by)
 	case m.page == pageFindings:
 		m.finding.move(findingKeys(m.view.Findings), by)
-	case m.page == pageLeftovers:
-		m.leftover.move(leftoverKeys(m.leftoverRows()), by)
 	case m.page == pageHistory:
 		m.receipt.move(receiptIDs(m.receipts), by)
+	case m.page == pageLeftovers:
+		m.leftover.move(leftoverKeys(m.leftoverRows()), by)
 	case m.focus == panelChains:
 		m.chains.move(idsOf(m.visible()), by)
 		m.rule = 0
@@ -201,13 +201,13 @@ func (m *model) choose(a action) bool {
 		m.turn(pageIncidents)
 	case actFindings:
 		m.turn(pageFindings)
+	case actFlows:
+		m.turn(pageFlows)
 	case actLeftovers:
 		m.turn(pageLeftovers)
 		if m.page == pageLeftovers && m.opt.Hunt != nil {
 			m.opt.Hunt()
 		}
-	case actFlows:
-		m.turn(pageFlows)
 	case actStepBack, actStepOn:
 		m.stepCursor(on(a == actStepOn, 2) - 1)
 	case actNextIncident, actPrevIncident:

@@ -195,16 +195,6 @@ var keyTests = map[string]func(t *testing.T, tt *terminal){
 		tt.keys("\x1b")
 		tt.shows("Timeline")
 	},
-	"L": func(t *testing.T, tt *terminal) {
-		tt.keys("L")
-		tt.shows("0 things, 0 in force")
-		tt.box.Put(leftovers())
-		tt.selects("chain", "FLANNEL-POSTRTG")
-		tt.keys("jj")
-		tt.selects("iptables-legacy ip6")
-		tt.keys("\x1b")
-		tt.shows("Timeline")
-	},
 	"r": func(t *testing.T, tt *terminal) {
 		tt.keys("r")
 		tt.shows("Confirm reapply")
@@ -216,6 +206,16 @@ var keyTests = map[string]func(t *testing.T, tt *terminal){
 		tt.keys("U")
 		tt.shows("No plan was carried out here")
 		tt.keys("U")
+		tt.shows("Timeline")
+	},
+	"L": func(t *testing.T, tt *terminal) {
+		tt.keys("L")
+		tt.shows("0 things, 0 in force")
+		tt.box.Put(leftovers())
+		tt.selects("chain", "FLANNEL-POSTRTG")
+		tt.keys("jj")
+		tt.selects("iptables-legacy ip6")
+		tt.keys("\x1b")
 		tt.shows("Timeline")
 	},
 	"left": func(t *testing.T, tt *terminal) { tt.lookAtIncident(); tt.keys("\x1b[C\x1b[D"); tt.selects("emptied") },

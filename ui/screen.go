@@ -166,12 +166,12 @@ func (s *screen) body(l layout) []string {
 		return s.incidentPage(l.body)
 	case pageFindings:
 		return s.findingsPage(l.body)
-	case pageLeftovers:
-		return s.leftoversPage(l.body)
 	case pageHistory:
 		return s.historyPage(l.body)
 	case pageFlows:
 		return s.flowsPage(l.body)
+	case pageLeftovers:
+		return s.leftoversPage(l.body)
 	}
 	return s.dashboard(l)
 }
@@ -185,7 +185,8 @@ func (s *screen) document() (box, bool) {
 		return s.notice(), true
 	case s.page == pageFinding:
 		return s.findingPage(), true
-	case s.page == pageIncidents || s.page == pageIncident || s.page == pageFindings || s.page == pageLeftovers || s.page == pageHistory || s.page == pageFlows || s.onLook():
+	case s.page == pageIncidents || s.page == pageIncident || s.page == pageFindings || s.page == pageHistory || s.page == pageFlows ||
+		s.page == pageLeftovers || s.onLook():
 		return box{}, false // what was seen stays there to be read
 	case s.blind() || s.noFlannel():
 		return s.notice(), true

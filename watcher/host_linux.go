@@ -24,8 +24,8 @@ type hostFacts struct {
 	held  map[flannel.Backend]*flannel.Ruleset // the last rules of each backend that told networks
 	told  func(*about)                         // told of what others judge by, whenever that is new
 
-	around *around
 	seen   atomic.Pointer[flannel.Node] // for other goroutines: the node as it was read last, never changed
+	around *around
 
 	last struct {
 		node  flannel.Node

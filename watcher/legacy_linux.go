@@ -5,9 +5,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"flanwatch/flannel"
+	"flanwatch/watcher/diagnose"
 	"flanwatch/watcher/incident"
 	"flanwatch/watcher/legacy"
 )
@@ -39,11 +41,13 @@ func (w *Watcher) watchLegacy(ctx context.Context, out chan<- legacyNews) {
 	w.wakeLegacy.Store(events)
 	stop := context.AfterFunc(ctx, func() { _ = events.Wake() })
 	defer stop()
+	events.Also(w.containerLocks())
 	due := time.Now()
 	for ctx.Err() == nil {
 		change, err := events.Next(w.clock.now, due)
 		switch {
 		case errors.Is(err, legacy.ErrWoken):
+			events.Also(w.containerLocks())
 			due = time.Now()
 			continue
 		case errors.Is(err, os.ErrDeadlineExceeded):
@@ -55,6 +59,20 @@ func (w *Watcher) watchLegacy(ctx context.Context, out chan<- legacyNews) {
 		}
 		send(ctx, out, newLegacyNews(change, err, w.clock.now()))
 	}
+}
+
+// containerLocks names the lock files of the containers in which flanneld runs: each can have its own.
+func (w *Watcher) containerLocks() (paths []string) {
+	about := w.connections.about.Load()
+	if about == nil {
+		return nil
+	}
+	for _, p := range about.procs {
+		if p.Kind == diagnose.ProcFlanneld {
+			paths = append(paths, filepath.Join("/proc", strconv.Itoa(p.PID), "root")+legacy.LockFile)
+		}
+	}
+	return paths
 }
 
 func newLegacyNews(c *legacy.Change, err error, now flannel.Time) legacyNews {

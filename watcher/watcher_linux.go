@@ -62,7 +62,12 @@ func Open(o Options) (*Watcher, error) {
 		return nil, errors.Join(err, ns.close())
 	}
 	w.connections = newConnections(ns, w.host.files)
-	w.host.told = func(a *about) { w.connections.about.Store(a) }
+	w.host.told = func(a *about) {
+		w.connections.about.Store(a)
+		if e := w.wakeLegacy.Load(); e != nil {
+			_ = e.Wake() // processes have locks of their own
+		}
+	}
 	w.looker = newLooker()
 	w.paths = newPaths(ns, w.host)
 	return w, nil

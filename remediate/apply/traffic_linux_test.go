@@ -35,6 +35,7 @@ while :; do
 "*) echo "-D $r";; esac; echo "-A $r"; done < /run/TABLE.rules; echo COMMIT; } > /run/TABLE.change
 		PROG-restore --noflush --wait < /run/TABLE.change 2>/dev/null && echo repaired >> /run/repairs
 	fi
+	echo x >> /run/TABLE.periods
 	sleep 0.05
 done`
 
@@ -57,6 +58,19 @@ func (n *node) flanneld(b flannel.Backend) {
 			syscall.Kill(-loop.Process.Pid, syscall.SIGKILL) //nolint:errcheck // it may be gone
 			loop.Wait()                                      //nolint:errcheck // it was killed
 		})
+	}
+}
+
+// periods waits until flanneld has looked through every list from its beginning to its end, twice.
+func (n *node) periods() {
+	n.t.Helper()
+	for _, table := range []string{flannel.TableNat, flannel.TableFilter} {
+		count := func() int { return strings.Count(n.Shell("cat /run/"+table+".periods 2>/dev/null || :"), "x") }
+		for begun, end := count(), time.Now().Add(30*time.Second); count() < begun+3; time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(end) {
+				n.t.Fatal("flanneld does not look")
+			}
+		}
 	}
 }
 
@@ -108,7 +122,7 @@ func TestReapplyBesideFlanneldsOwnResync(t *testing.T) {
 				t.Errorf("round %d: %v, %+v", i, err, r)
 			}
 		}
-		time.Sleep(400 * time.Millisecond) // two repair periods and more
+		n.periods()
 		made := copies(rules())
 		p := n.plan(reapply)
 		switch {

@@ -42,8 +42,9 @@ func Assess(f Facts, h History) Assessment {
 	}
 	j.judgeUnread()
 	j.judgeSplit()
-	j.judgeSurroundings()
 	j.judgePaths()
+	j.judgeSurroundings()
+	j.judgeLostPorts()
 	j.judgeConntrack()
 	j.judgeRemains()
 	slices.SortFunc(j.chains, func(a, b flannel.ChainDiff) int { return a.ID.Compare(b.ID) })
@@ -51,7 +52,8 @@ func Assess(f Facts, h History) Assessment {
 		return cmp.Or(a.Severity.Rank()-b.Severity.Rank(), causality(a.ID)-causality(b.ID))
 	})
 	return Assessment{
-		Flannel: j.flannel, Chains: j.chains, Findings: j.findings, Due: j.duties, Leftover: j.leftovers, Remains: j.remains, Paths: j.paths,
+		Flannel: j.flannel, Chains: j.chains, Findings: j.findings, Due: j.duties, Leftover: j.leftovers, Paths: j.paths,
+		Remains:    j.remains,
 		Masquerade: j.masqueradeDue(),
 	}
 }
@@ -67,8 +69,8 @@ type judgement struct {
 
 	duties    []flannel.Wanted
 	leftovers []Leftover
-	remains   []Remain
 	paths     []Path
+	remains   []Remain
 }
 
 // causes lists finding ids, causes above effects.

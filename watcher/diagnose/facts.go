@@ -21,9 +21,9 @@ type Facts struct {
 	Conntrack flannel.Reading[conntrack.Health] // counters of connection tracking
 	Flows     flannel.Reading[conntrack.Survey] // what its entries say of pods; Unread unless somebody asked
 
+	Paths   flannel.Reading[Paths]
 	Around  Surroundings             // settings, routes and programs of the node
 	Remains flannel.Reading[Remains] // what lies in files; Unread unless somebody asked
-	Paths   flannel.Reading[Paths]
 }
 
 // ProcessKind tells what a process is to Flannel.
@@ -126,6 +126,7 @@ type History struct {
 	Resync        time.Duration                    // repair period seen, 0 if none was
 	Flannel       Flannel                          // the last verdict that found a dialect in use
 	Conntrack     conntrack.Trend                  // what the counters of connection tracking did in the last minute
+	HostPorts     []Lost                           // chains of CNI's portmap that went with Flannel's and did not come back
 	Stopped       flannel.Time                     // when the last process of Flannel went while we watched; zero if none did
 	Flapping      map[flannel.ChainID]Flap         // chains that somebody damages again and again
 }

@@ -40,8 +40,9 @@ type Incident struct {
 	Verified    flannel.Time      `json:"verified"`  // when a read showed the rules to be back, zero if none has yet
 	By          *Who              `json:"by"`        // who began it, nil if unknown
 	RecoveredBy *Who              `json:"recoveredBy"`
-	Effects     []string          `json:"effects"` // what it did to pods, one sentence each
-	Spells      []Spell           `json:"spells"`  // in the order in which they began
+	Effects     []string          `json:"effects"`          // what it did to pods, one sentence each
+	Spells      []Spell           `json:"spells"`           // in the order in which they began
+	Owners      []OwnerSpell      `json:"owners,omitempty"` // whose chains went with Flannel's
 	SameCause   []int             `json:"sameCause"`
 	Generation  uint32            `json:"generation"`      // of the ruleset in which it began, 0 if it has none
 	Probe       *ProbeEffect      `json:"probe,omitempty"` // nil where no connection was tried meanwhile

@@ -272,6 +272,9 @@ func effectsOf(inc *Incident) (diagnose.Severity, []string) {
 			add(text)
 		}
 	}
+	for i := range inc.Owners {
+		add(inc.Owners[i].text())
+	}
 	return severity, effects
 }
 

@@ -23,6 +23,7 @@ type Observation struct {
 	Links   *flannel.Reading[[]diagnose.Link]    // network interfaces were looked for
 	Table   *flannel.Reading[conntrack.Health]   // the counters of connection tracking were read
 	Flows   *flannel.Reading[conntrack.Survey]   // every connection was looked at
+	Paths   *flannel.Reading[diagnose.Paths]     // what becomes of typical packets was worked out from the rules of all owners
 	Bases   *BasesRead                           // the base chains of a backend were read for somebody who looks at them
 	Opened  *OpenedRead                          // the chain that somebody opened was read
 	Around  *diagnose.Surroundings               // settings, routes and programs of the node were looked at
@@ -30,7 +31,6 @@ type Observation struct {
 	Fault   *Fault                               // watching itself is in trouble, or well again
 	Probe   *Probe                               // a connection was tried from inside a pod
 	Action  *Action                              // flanwatch itself did something, or refused to
-	Paths   *flannel.Reading[diagnose.Paths]     // what becomes of typical packets was worked out from the rules of all owners
 }
 
 // Probe is one attempt to connect from inside a pod's network namespace, made of a new source port. Its observation is made

@@ -17,6 +17,7 @@ type backend struct {
 	read     flannel.Time            // last good read
 	every    time.Duration           // between the last two good reads
 	past     map[flannel.ChainID]int // rules of others in base chains, before the last news
+	others   []flannel.Mark          // as the last news of them told
 	lost     bool                    // announcements were lost since the last good read
 	booked   flannel.Time            // when rules was last carried on from an announcement
 }
@@ -204,6 +205,7 @@ func (s *State) take(b *backend, n news) {
 	s.compare(b, n, false) // after it, since it says which rules of a base chain are Flannel's
 	s.author = nil
 	s.link(b)
+	s.followOthers(b, n)
 }
 
 func (s *State) compare(b *backend, n news, inOwn bool) {

@@ -281,6 +281,7 @@ func (s *State) history(at flannel.Time) diagnose.History {
 		}
 	}
 	h.Conntrack = s.table.window()
+	h.HostPorts = s.hostPortsLost()
 	return h
 }
 

@@ -33,12 +33,12 @@ func (c *carried) note(e *Encoder, o *incident.Observation) (err error) {
 		c.procs = line(c.procs)
 	case o.Links != nil:
 		c.links = line(c.links)
+	case o.Paths != nil:
+		c.paths = line(c.paths)
 	case o.Around != nil:
 		c.around = line(c.around)
 	case o.Remains != nil:
 		c.remains = line(c.remains)
-	case o.Paths != nil:
-		c.paths = line(c.paths)
 	case o.Fault != nil:
 		c.faults = slices.DeleteFunc(c.faults, func(f fault) bool { return f.reader == o.Fault.Reader })
 		if o.Fault.Why != "" && len(c.faults) < maxFaults {

@@ -23,7 +23,7 @@ func sameRuleset(a, b *flannel.Ruleset) bool {
 			return false
 		}
 	}
-	return (a.Tables == nil) == (b.Tables == nil) && (a.Chains == nil) == (b.Chains == nil)
+	return slices.Equal(a.Others, b.Others) && (a.Others == nil) == (b.Others == nil) && (a.Tables == nil) == (b.Tables == nil) && (a.Chains == nil) == (b.Chains == nil)
 }
 
 func sameChain(a, b *flannel.Chain) bool {

@@ -90,6 +90,9 @@ func (e *Events) Interval(base time.Duration) time.Duration {
 	return e.reader.Interval(base)
 }
 
+// Also watches further lock files, as LockWatch.Also does.
+func (e *Events) Also(paths []string) { e.lock.Also(paths) }
+
 // Method says in words how changes are heard of.
 func (e *Events) Method() string { return e.lock.Method() }
 

@@ -24,6 +24,12 @@ func newFamily(f flannel.Family, rs *flannel.Ruleset) *family {
 		}
 		fam.tables = append(fam.tables, t)
 	}
+	for _, id := range flannel.Marks(rs.Backend) {
+		if id.Family == f {
+			fam.tables[0].others = append(fam.tables[0].others, len(rs.Others))
+			rs.Others = append(rs.Others, flannel.Mark{ID: id})
+		}
+	}
 	return fam
 }
 

@@ -41,6 +41,7 @@ type LockEvent struct {
 // Wake may be called while Next runs.
 type LockWatch struct {
 	files   []*lockFile
+	own     int // of these, watched from the beginning
 	fan     int // fanotify, -1 if unusable
 	fanWhy  error
 	ino     int // inotify, -1 if unusable
@@ -71,6 +72,7 @@ func WatchLock(paths []string) (*LockWatch, error) {
 		f.mark(w)
 		w.files = append(w.files, f)
 	}
+	w.own = len(w.files)
 	return w, nil
 }
 

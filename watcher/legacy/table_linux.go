@@ -39,7 +39,8 @@ type table struct {
 	id      flannel.TableID
 	layout  *layout
 	ruleset *flannel.Ruleset
-	at      int // where its two chains stand in the ruleset: Flannel's, then the base chain
+	at      int   // where its two chains stand in the ruleset: Flannel's, then the base chain
+	others  []int // where other owners' marks stand in it
 	cname   [nameLen]byte
 	present bool
 	fell    bool // a counter of a rule that stayed was lower than before
@@ -68,6 +69,9 @@ func (t *table) forget() bool {
 	t.present = false
 	for i := t.at; i < t.at+2; i++ {
 		t.ruleset.Chains[i] = flannel.Chain{ID: t.ruleset.Chains[i].ID}
+	}
+	for _, i := range t.others {
+		t.ruleset.Others[i].Alive = false
 	}
 	return true
 }
@@ -112,7 +116,19 @@ func (t *table) parse(entries []byte, now flannel.Time) (bool, error) {
 	changed = t.policy(entries, base) || changed
 	changed = t.fill(t.baseChain(), entries, base, true) || changed
 	changed = t.fill(t.userChain(), entries, user, found) || changed
-	return changed, nil
+	return t.mark(entries) || changed, nil
+}
+
+// mark looks for the chains of others. One without rules is as good as none.
+func (t *table) mark(entries []byte) (changed bool) {
+	for _, i := range t.others {
+		m := &t.ruleset.Others[i]
+		s, found, _ := t.layout.userChain(entries, m.ID.Name)
+		if alive := found && s.last > s.first; alive != m.Alive {
+			m.Alive, changed = alive, true
+		}
+	}
+	return changed
 }
 
 // policy reads what the base chain does at its end.

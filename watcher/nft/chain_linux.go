@@ -64,6 +64,9 @@ func (c *chain) readHead(sock *socket) error {
 	return nil
 }
 
+// alive tells whether rules stand in the chain or lead to it.
+func (h *head) alive() bool { return h.present && h.uses > 0 }
+
 func (h *head) parse(body []byte) {
 	for a := (attributes{rest: body}); a.next(); {
 		switch a.kind {

@@ -3,6 +3,7 @@ package nft
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -14,6 +15,7 @@ import (
 type side struct {
 	tables []table
 	chains []chain
+	others []chain // of other owners, of which only the heads are read; others[i] reads what rules.Others[i] shows
 	rules  flannel.Ruleset
 }
 
@@ -29,6 +31,11 @@ func newSide(b flannel.Backend) side {
 		s.chains = append(s.chains, newChain(id, len(s.tables)-1))
 		s.rules.Chains = append(s.rules.Chains, flannel.Chain{ID: id})
 	}
+	for _, id := range flannel.Marks(b) {
+		at := slices.IndexFunc(s.tables, func(t table) bool { return t.id == id.TableID() })
+		s.others = append(s.others, newChain(id, at))
+		s.rules.Others = append(s.rules.Others, flannel.Mark{ID: id})
+	}
 	return s
 }
 
@@ -39,14 +46,16 @@ func (s *side) readStructure(sock *socket) error {
 			return err
 		}
 	}
-	for i := range s.chains {
-		c := &s.chains[i]
-		if !s.tables[c.table].present {
-			c.head = head{}
-			continue
-		}
-		if err := c.readHead(sock); err != nil {
-			return err
+	for _, chains := range [][]chain{s.chains, s.others} {
+		for i := range chains {
+			c := &chains[i]
+			if !s.tables[c.table].present {
+				c.head = head{}
+				continue
+			}
+			if err := c.readHead(sock); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -80,6 +89,11 @@ func (s *side) changed() bool {
 			return true
 		}
 	}
+	for i := range s.others {
+		if s.others[i].alive() != s.rules.Others[i].Alive {
+			return true
+		}
+	}
 	return false
 }
 
@@ -101,6 +115,9 @@ func (s *side) publish(gen uint32) {
 	}
 	for i := range s.chains {
 		s.chains[i].publish(&s.rules.Chains[i])
+	}
+	for i := range s.others {
+		s.rules.Others[i].Alive = s.others[i].alive()
 	}
 }
 
