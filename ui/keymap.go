@@ -129,6 +129,7 @@ var bindings = []binding{
 	{actLook, []string{"v"}, "v", "paths", "paths: what becomes of typical packets, wanted against actual, and which rule decides; again, all base chains of a running watch; enter opens a chain, and the one that a rule jumps to", []place{inChains, inRules}, 0},
 	{actIncidents, []string{"i"}, "i", "incidents", "incidents, and totals by kind", []place{inChains, inRules, inTimeline}, 0},
 	{actFindings, []string{"f"}, "f", "findings", "findings: what is wrong, why, and what helps", []place{inChains, inRules, inTimeline}, 0},
+	{actLeftovers, []string{"L"}, "L", "leftovers", "leftovers: what a Flannel that is gone left, and whether it is in force", []place{inChains, inRules}, 0},
 	{actFlows, []string{"c"}, "c", "connections", "connections that are translated wrongly, and who has the most entries", []place{inChains, inRules, inTimeline, inTable}, 0},
 	{actRemedy, []string{"r"}, "r", "remedy", "what can be done about it: a plan, shown before anything happens", []place{inChains, inRules, inTimeline, inPages, inLists, inIncident}, 0},
 	{actUndo, []string{"u"}, "u", "", "take back the last plan that was carried out", nil, 0},
