@@ -4,7 +4,6 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -100,7 +99,7 @@ func pack(from, to string) error {
 	}
 	w, err := gzip.NewWriterLevel(f, gzip.BestCompression)
 	if err == nil {
-		_, err = io.WriteString(w, string(text))
+		_, err = w.Write(text)
 	}
 	return errors.Join(err, w.Close(), f.Close())
 }
