@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,7 +22,7 @@ const fleetSchema = "flanwatch.fleet/v1"
 
 func newFleet(o *options, std Streams) *cobra.Command {
 	var schema bool
-	f := fleetOptions{maxAge: 15 * time.Minute}
+	maxAge := 15 * time.Minute
 	cmd := &cobra.Command{
 		Use:   "fleet [FILE|-]...",
 		Short: "Many nodes in one table, from what the cluster has already",
@@ -32,44 +31,31 @@ func newFleet(o *options, std Streams) *cobra.Command {
   outputs of "flanwatch check -o json"
   nodes as "kubectl get nodes -o json" prints them, with the conditions that node-problem-detector set
 
-and with --prometheus the metrics of "flanwatch record" from a Prometheus server. A node of which nothing is known, or
-nothing new, is unknown, not healthy.
+A node of which nothing is known, or nothing new, is unknown, not healthy.
 
 Exit code: 0 all healthy, 1 a node with a finding of severity warning or critical, 2 usage, 3 a node that is unknown.`,
-		Example: "  flanwatch fleet node1.json node2.json\n  kubectl get nodes -o json | flanwatch fleet -\n" +
-			"  flanwatch fleet --prometheus http://127.0.0.1:9090",
-		RunE: func(cmd *cobra.Command, args []string) error {
+		Example: "  flanwatch fleet node1.json node2.json\n  kubectl get nodes -o json | flanwatch fleet -",
+		RunE: func(_ *cobra.Command, args []string) error {
 			if schema {
 				_, err := std.Out.Write(assets.FleetSchema)
 				return err
 			}
-			if len(args) == 0 && f.prometheus == "" {
-				return exit(ExitUsage, errors.New("fleet: name files, - for standard input, or --prometheus"))
+			if len(args) == 0 {
+				return exit(ExitUsage, errors.New("fleet: name files, or - for standard input"))
 			}
-			return fleet(cmd.Context(), o, f, args, std)
+			return fleet(o, maxAge, args, std)
 		},
 	}
 	cmd.Flags().BoolVar(&schema, "schema", false, "print the JSON Schema of the JSON output and exit")
-	cmd.Flags().StringVar(&f.prometheus, "prometheus", "", "ask the Prometheus server at this `URL`")
-	cmd.Flags().DurationVar(&f.maxAge, "max-age", f.maxAge, "what is older than this is unknown")
+	cmd.Flags().DurationVar(&maxAge, "max-age", maxAge, "what is older than this is unknown")
 	return cmd
 }
 
-type fleetOptions struct {
-	prometheus string
-	maxAge     time.Duration
-}
-
 // fleet gathers the nodes and prints them.
-func fleet(ctx context.Context, o *options, f fleetOptions, files []string, std Streams) error {
-	g := gathering{now: time.Now(), maxAge: f.maxAge}
+func fleet(o *options, maxAge time.Duration, files []string, std Streams) error {
+	g := gathering{now: time.Now(), maxAge: maxAge}
 	for _, name := range files {
 		g.file(name, std.In)
-	}
-	if f.prometheus != "" {
-		if err := g.prometheus(ctx, f.prometheus); err != nil {
-			return exit(ExitUnreadable, err)
-		}
 	}
 	r := newFleetReport(g.now, g.rows)
 	var err error

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -123,7 +121,7 @@ func TestABrokenFileIsANodeOfWhichNothingIsKnown(t *testing.T) {
 	if got := fleetTable(t, out); fmt.Sprint(got) != fmt.Sprint(want) || code != cli.ExitUnreadable {
 		t.Errorf("exit code %d, got\n%s\nwant\n%s", code, strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if _, errs, code := fleetAt(t, ""); code != cli.ExitUsage || !strings.Contains(errs, "--prometheus") {
+	if _, errs, code := fleetAt(t, ""); code != cli.ExitUsage || !strings.Contains(errs, "name files") {
 		t.Errorf("without a source: exit code %d, %s", code, errs)
 	}
 }
@@ -155,18 +153,6 @@ func TestNodesOfKubernetesGiveTheSameTable(t *testing.T) {
 	want := append(append([]string{}, sixRows[:4]...), "n7 unknown [] []", "n1 ok [] []")
 	if got := fleetTable(t, out); fmt.Sprint(got) != fmt.Sprint(want) || code != cli.ExitFinding {
 		t.Errorf("exit code %d, got\n%s\nwant\n%s", code, strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
-}
-
-func TestAPrometheusThatRefusesIsAnErrorAndNoTable(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusUnprocessableEntity)
-		fmt.Fprint(w, `{"status":"error","error":"too many samples"}`)
-	}))
-	defer server.Close()
-	out, errs, code := fleetAt(t, "", "--prometheus", server.URL)
-	if code != cli.ExitUnreadable || out != "" || !strings.Contains(errs, "too many samples") {
-		t.Errorf("exit code %d, %q, %q", code, out, errs)
 	}
 }
 

@@ -69,8 +69,8 @@ func program(comm string) string {
 	return otherProgram
 }
 
-func (c changes) send(s sender) {
+func (c changes) send(p *page) {
 	for k, n := range c {
-		s.counter(descChanges, float64(n), k.family, k.backend, k.table, k.program)
+		p.put(descChanges, float64(n), k.family, k.backend, k.table, k.program)
 	}
 }

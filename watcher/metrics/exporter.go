@@ -5,10 +5,9 @@
 package metrics
 
 import (
+	"io"
 	"runtime"
 	"sync"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"flanwatch/flannel"
 	"flanwatch/watcher/incident"
@@ -42,8 +41,8 @@ func (r *recording) take(j Journal, at flannel.Time) {
 
 // Exporter holds the metrics of one watcher. Its methods may be called from any goroutine.
 type Exporter struct {
-	registry *prometheus.Registry
-	detail   bool
+	build  Build
+	detail bool
 
 	mu      sync.Mutex
 	view    *incident.View // nil until the first picture
@@ -56,24 +55,11 @@ type Exporter struct {
 
 // New makes an exporter. With detail it tells the counters of single rules too.
 func New(b Build, detail bool) *Exporter {
-	e := &Exporter{
-		registry: prometheus.NewRegistry(), detail: detail, changes: changes{}, gaps: newGaps(),
+	return &Exporter{
+		build: b, detail: detail, changes: changes{}, gaps: newGaps(),
 		events: map[string]uint64{sourceNft: 0, sourceLock: 0}, lost: map[string]uint64{sourceNft: 0, sourceLock: 0},
 	}
-	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "flanwatch_build_info",
-		Help: "A metric with a constant '1' value labeled by version, revision, goversion, goos and goarch of this flanwatch.",
-		ConstLabels: prometheus.Labels{
-			"version": b.Version, "revision": b.Revision, "goversion": runtime.Version(), "goos": runtime.GOOS, "goarch": runtime.GOARCH,
-		},
-	})
-	build.Set(1)
-	e.registry.MustRegister(build, (*collector)(e))
-	return e
 }
-
-// Gatherer gives all metrics.
-func (e *Exporter) Gatherer() prometheus.Gatherer { return e.registry }
 
 // Sources of announcements.
 const (
@@ -108,53 +94,25 @@ func (e *Exporter) Update(v *incident.View, j Journal) {
 	e.gaps.take(v.Incidents)
 }
 
-// collector hides the methods that a registry calls from the users of an Exporter.
-type collector Exporter
-
-// Describe tells the registry which metrics there are.
-func (c *collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range descriptions {
-		out <- d
+// Write writes all metrics of the newest picture in the text format of Prometheus.
+func (e *Exporter) Write(w io.Writer) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	p := newPage()
+	p.put(descBuild, 1, e.build.Version, e.build.Revision, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	for source, n := range e.events {
+		p.put(descEvents, float64(n), source)
+		p.put(descLost, float64(e.lost[source]), source)
 	}
-}
-
-// Collect gives all metrics of the newest picture.
-func (c *collector) Collect(out chan<- prometheus.Metric) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s := sender{out}
-	for source, n := range c.events {
-		s.counter(descEvents, float64(n), source)
-		s.counter(descLost, float64(c.lost[source]), source)
+	e.changes.send(p)
+	e.gaps.send(p)
+	p.journal(e.journal)
+	if e.view != nil {
+		p.flannel(e.view)
+		p.readers(e.view)
+		p.findings(e.view)
+		p.chains(e.view, e.detail)
+		p.flows(e.view)
 	}
-	c.changes.send(s)
-	c.gaps.send(s)
-	s.journal(c.journal)
-	if c.view == nil {
-		return
-	}
-	s.flannel(c.view)
-	s.readers(c.view)
-	s.findings(c.view)
-	s.chains(c.view, c.detail)
-	s.flows(c.view)
-}
-
-// sender puts metrics into the registry's channel.
-type sender struct{ out chan<- prometheus.Metric }
-
-func (s sender) gauge(d *prometheus.Desc, v float64, labels ...string) {
-	s.out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-}
-
-func (s sender) counter(d *prometheus.Desc, v float64, labels ...string) {
-	s.out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
-}
-
-func (s sender) yes(d *prometheus.Desc, yes bool, labels ...string) {
-	v := 0.0
-	if yes {
-		v = 1
-	}
-	s.gauge(d, v, labels...)
+	return p.write(w)
 }

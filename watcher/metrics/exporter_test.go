@@ -32,7 +32,7 @@ func text(t *testing.T, e *Exporter) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Write(e.Gatherer()); err != nil {
+	if err := f.Write(e); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(f.path)
@@ -215,7 +215,7 @@ func TestTheTextfileIsReadableForAllAndGoesWithTheRecorder(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := New(Build{}, false)
-	if err := f.Write(e.Gatherer()); err != nil {
+	if err := f.Write(e); err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(filepath.Join(dir, "flanwatch.prom"))

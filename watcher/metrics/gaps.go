@@ -3,8 +3,6 @@ package metrics
 import (
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"flanwatch/flannel"
 	"flanwatch/watcher/incident"
 )
@@ -44,18 +42,17 @@ type gaps struct {
 	count   map[[2]string]uint64 // by table and cause
 	sum     map[string]float64
 	total   map[string]uint64
-	below   map[string]map[float64]uint64
+	below   map[string][]bucket
 }
 
 func newGaps() gaps {
 	g := gaps{
 		counted: map[int]bool{}, last: map[string]time.Time{}, count: map[[2]string]uint64{},
-		sum: map[string]float64{}, total: map[string]uint64{}, below: map[string]map[float64]uint64{},
+		sum: map[string]float64{}, total: map[string]uint64{}, below: map[string][]bucket{},
 	}
 	for _, t := range tables {
-		g.below[t] = map[float64]uint64{}
 		for _, b := range buckets {
-			g.below[t][b] = 0
+			g.below[t] = append(g.below[t], bucket{bound: b})
 		}
 	}
 	return g
@@ -96,9 +93,9 @@ func (g *gaps) add(inc *incident.Incident) {
 		g.count[[2]string{t, cause}]++
 		g.sum[t] += seconds
 		g.total[t]++
-		for _, b := range buckets {
-			if seconds <= b {
-				g.below[t][b]++
+		for i := range g.below[t] {
+			if seconds <= g.below[t][i].bound {
+				g.below[t][i].below++
 			}
 		}
 	}
@@ -136,16 +133,16 @@ func worksAs(id flannel.ChainID) string {
 	return flannel.TableFilter
 }
 
-func (g *gaps) send(s sender) {
+func (g *gaps) send(p *page) {
 	for _, t := range tables {
-		s.out <- prometheus.MustNewConstHistogram(descGapLength, g.total[t], g.sum[t], g.below[t], t)
+		p.spread(descGapLength, g.below[t], g.sum[t], g.total[t], t)
 		for _, c := range causes {
-			s.counter(descGaps, float64(g.count[[2]string{t, c}]), t, c)
+			p.put(descGaps, float64(g.count[[2]string{t, c}]), t, c)
 		}
 		at := 0.0
 		if last := g.last[t]; !last.IsZero() {
 			at = float64(last.UnixMilli()) / 1000
 		}
-		s.gauge(descLastGap, at, t)
+		p.put(descLastGap, at, t)
 	}
 }

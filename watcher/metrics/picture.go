@@ -10,7 +10,7 @@ import (
 	"flanwatch/watcher/incident"
 )
 
-func (s sender) flannel(v *incident.View) {
+func (p *page) flannel(v *incident.View) {
 	mode := v.Flannel.Dialect
 	if len(v.Flannel.Backends) > 0 {
 		mode = v.Flannel.Backends[0].String()
@@ -22,7 +22,7 @@ func (s sender) flannel(v *incident.View) {
 	if slices.ContainsFunc(v.Chains, func(c incident.ChainView) bool { return c.Counted && flannels(c.ID) }) {
 		counters = "yes"
 	}
-	s.gauge(descFlannel, 1, mode, v.Flannel.Generation, counters)
+	p.put(descFlannel, 1, mode, v.Flannel.Generation, counters)
 }
 
 // The sources, as metrics name them.
@@ -33,7 +33,7 @@ const (
 	readerProcfs    = "procfs"
 )
 
-func (s sender) readers(v *incident.View) {
+func (p *page) readers(v *incident.View) {
 	up := map[string]bool{readerNft: true, readerLegacy: true, readerProcfs: true}
 	for _, b := range v.Backends {
 		reader := readerNft
@@ -48,15 +48,15 @@ func (s sender) readers(v *incident.View) {
 	}
 	up[readerProcfs] = v.Flannel.State != diagnose.FlannelUnknown
 	for reader, is := range up {
-		s.yes(descReader, is, reader)
+		p.yes(descReader, is, reader)
 	}
 }
 
 // findings tells of every finding of the catalogue whether it is active, where that is known.
-func (s sender) findings(v *incident.View) {
+func (p *page) findings(v *incident.View) {
 	unknown := unevaluated(v)
 	for _, g := range diagnose.Groups {
-		s.yes(descUnknown, unknown[g], string(g))
+		p.yes(descUnknown, unknown[g], string(g))
 	}
 	type key struct {
 		group diagnose.Group
@@ -72,7 +72,7 @@ func (s sender) findings(v *incident.View) {
 		for _, g := range groups {
 			k := key{g, id}
 			if active[k] || !unknown[g] {
-				s.yes(descFinding, active[k], string(g), id)
+				p.yes(descFinding, active[k], string(g), id)
 			}
 			delete(active, k)
 		}
@@ -87,14 +87,14 @@ func unevaluated(v *incident.View) map[diagnose.Group]bool {
 	if blind {
 		out[diagnose.GroupMasquerade], out[diagnose.GroupForward], out[diagnose.GroupLeftovers] = true, true, true
 	}
-	if s := v.Flannel.State; s == diagnose.FlannelUnknown || blind {
+	if state := v.Flannel.State; state == diagnose.FlannelUnknown || blind {
 		out[diagnose.GroupPrerequisites] = true
 	}
 	return out
 }
 
 // chains tells of Flannel's own chains only: others bear any name, and there may be any number of them.
-func (s sender) chains(v *incident.View, detail bool) {
+func (p *page) chains(v *incident.View, detail bool) {
 	for i := range v.Chains {
 		c := &v.Chains[i]
 		if !flannels(c.ID) {
@@ -111,11 +111,11 @@ func (s sender) chains(v *incident.View, detail bool) {
 			}
 			unexpected += max(0, r.Times-1) * min(1, r.Want)
 		}
-		s.gauge(descExpected, float64(c.Wanted), labels...)
-		s.gauge(descMatched, float64(matched), labels...)
-		s.gauge(descUnexpected, float64(unexpected), labels...)
+		p.put(descExpected, float64(c.Wanted), labels...)
+		p.put(descMatched, float64(matched), labels...)
+		p.put(descUnexpected, float64(unexpected), labels...)
 		if detail {
-			s.rules(c, labels)
+			p.rules(c, labels)
 		}
 	}
 }
@@ -123,7 +123,7 @@ func (s sender) chains(v *incident.View, detail bool) {
 // maxRules bounds the series of one chain: no generation of Flannel has more rules in it.
 const maxRules = 8
 
-func (s sender) rules(c *incident.ChainView, labels []string) {
+func (p *page) rules(c *incident.ChainView, labels []string) {
 	used := map[string]int{}
 	for i := range c.Rules {
 		r := &c.Rules[i]
@@ -136,8 +136,8 @@ func (s sender) rules(c *incident.ChainView, labels []string) {
 			name = fmt.Sprintf("%s_%d", name, n)
 		}
 		with := append(slices.Clone(labels), name)
-		s.counter(descRulePackets, float64(r.Total.Packets), with...)
-		s.counter(descRuleBytes, float64(r.Total.Bytes), with...)
+		p.put(descRulePackets, float64(r.Total.Packets), with...)
+		p.put(descRuleBytes, float64(r.Total.Bytes), with...)
 	}
 }
 
@@ -188,22 +188,22 @@ var problems = map[conntrack.Kind]string{
 	conntrack.Stale:      "udp_to_dead_pod",
 }
 
-func (s sender) flows(v *incident.View) {
+func (p *page) flows(v *incident.View) {
 	survey, known := v.Table.Flows.Get()
 	if !known {
 		return
 	}
 	for kind, name := range problems {
-		s.gauge(descFlows, float64(survey.Kinds[kind].Flows), name)
+		p.put(descFlows, float64(survey.Kinds[kind].Flows), name)
 	}
 }
 
-func (s sender) journal(j recording) {
+func (p *page) journal(j recording) {
 	written := 0.0
 	if !j.written.IsZero() {
 		written = float64(j.written.Wall.UnixMilli()) / 1000
 	}
-	s.gauge(descJournalSize, float64(j.Size))
-	s.gauge(descJournalWritten, written)
-	s.counter(descJournalFailed, float64(j.failed))
+	p.put(descJournalSize, float64(j.Size))
+	p.put(descJournalWritten, written)
+	p.put(descJournalFailed, float64(j.failed))
 }

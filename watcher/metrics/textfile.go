@@ -6,8 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // textfileName is the name that node_exporter's textfile collector looks for by its ending.
@@ -28,10 +26,18 @@ func OpenTextfile(dir string) (*Textfile, error) {
 	return &Textfile{filepath.Join(dir, textfileName)}, nil
 }
 
-// Write replaces the file at once, readable for everyone, without timestamps: the collector refuses those.
-func (t *Textfile) Write(g prometheus.Gatherer) error {
-	if err := prometheus.WriteToTextfile(t.path, g); err != nil {
+// Write replaces the file at once, readable for everyone. The new one has no name that the collector would take meanwhile.
+func (t *Textfile) Write(e *Exporter) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(t.path), "."+textfileName+"-*")
+	if err != nil {
 		return fmt.Errorf("write %s: %w", t.path, err)
+	}
+	err = errors.Join(e.Write(f), f.Chmod(0o644), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), t.path)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", t.path, errors.Join(err, os.Remove(f.Name())))
 	}
 	return nil
 }
