@@ -3,6 +3,7 @@ package remediate
 import (
 	"slices"
 
+	"flanwatch/conntrack"
 	"flanwatch/flannel"
 )
 
@@ -36,7 +37,7 @@ func Offers(f Facts, chains []flannel.ChainID, prefer Kind) []Offer {
 		}
 	}
 	for _, k := range kinds {
-		add(k, Choice{})
+		add(k, Choice{With: usual(f, k)})
 		if k == KindReapply && len(chains) > 0 {
 			add(k, Choice{Chains: chains})
 		}
@@ -45,6 +46,15 @@ func Offers(f Facts, chains []flannel.ChainID, prefer Kind) []Offer {
 		return open
 	}
 	return closed
+}
+
+// usual are the parts that a kind of plan has unless a person leaves them out: connections go with the rules that translated
+// them, where it is known which those are.
+func usual(f Facts, k Kind) []string {
+	if survey, known := f.survey(); k == KindPurge && known && survey.Kinds[conntrack.Translated].Flows > 0 {
+		return []string{PartConnections}
+	}
+	return nil
 }
 
 // Make makes the plan of an offer anew. It knows no receipts: an undo is made by Undo.

@@ -36,6 +36,7 @@ type dialog struct {
 	changed  []string  // how the plan differs from the one that was shown, newest change
 	looked   time.Time // when the plan was made last
 	faster   bool      // somebody else did what was planned
+	ticked   bool      // a part was taken in or left out: the next plan differs because the person wants it
 	turned   time.Time // when it stopped to take letters
 	steps    []Step
 	outcome  Outcome
@@ -48,6 +49,16 @@ func (s *screen) word() string {
 		return ""
 	}
 	return s.dialog.offer.Dialog.Word
+}
+
+// drops tells whether the dialog is about a plan that can delete connections, so that these must be looked at.
+func (d *dialog) drops() bool {
+	for _, k := range []remediate.Kind{d.wish.Kind, d.offer.Kind} {
+		if k == remediate.KindPurge || k == remediate.KindUnstick {
+			return d.phase != phaseDone
+		}
+	}
+	return false
 }
 
 // take puts an answer into the dialog.
@@ -96,7 +107,10 @@ func (d *dialog) show(o Offer) {
 		return
 	}
 	d.typed = ""
-	if d.phase == phaseAsking {
+	switch {
+	case d.ticked:
+		d.ticked = false
+	case d.phase == phaseAsking:
 		d.changed, d.scroll = changes(before.Dialog.Diff, o.Dialog.Diff), 0
 	}
 }
@@ -274,7 +288,11 @@ func (s *screen) resultLines(b *box) {
 	o := &d.outcome
 	switch o.Result {
 	case remediate.ResultVerified:
-		s.fact(b, "result", roleGood, signDone+" verified: the rules are as planned")
+		text := " verified: the rules are as planned"
+		if d.offer.Kind == remediate.KindUnstick {
+			text = " done: these connections are deleted, or had ended by themselves; flanwatch history tells which"
+		}
+		s.fact(b, "result", roleGood, signDone+text)
 	case remediate.ResultRefused:
 		s.fact(b, "result", roleWarn, signWarn+" refused, nothing was changed: "+o.Why)
 	case remediate.ResultFailed:
@@ -284,7 +302,15 @@ func (s *screen) resultLines(b *box) {
 	}
 	if o.Receipt != "" {
 		s.fact(b, "receipt", roleText, o.Receipt)
+	}
+	switch {
+	case d.offer.Kind == remediate.KindUnstick:
+		s.fact(b, "undo", roleText, "there is none: a connection that was deleted begins anew with its next packet")
+	case o.Receipt != "":
 		s.fact(b, "undo", roleText, "u here, or: flanwatch undo "+o.Receipt)
+	}
+	if d.offer.Kind == remediate.KindReapply && o.Result == remediate.ResultVerified {
+		s.fact(b, "next", roleText, "connections that began meanwhile can stay without source NAT: c lists them, and r there drops them")
 	}
 	switch {
 	case o.Again != "" && o.Lasting:

@@ -159,6 +159,10 @@ func (s *screen) planFacts(b, scrolled *box, level int) {
 	for i, p := range d.Parts {
 		add(b, first(i, "with"), roleText, fmt.Sprintf("%s%d %s: %s", ticked(p.On), i+1, p.Name, p.Text))
 	}
+	if s.dialog.offer.Kind == remediate.KindUnstick {
+		add(b, "undo", roleWarn, "there is none: what is deleted here cannot be brought back")
+		return
+	}
 	add(more, "backup", roleText, d.Backup)
 	add(b, "undo", roleText, "u here, or: "+d.Undo)
 }

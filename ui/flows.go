@@ -440,7 +440,7 @@ func (m *model) flowCopy() string {
 
 // tellFlows lets the watcher know whether somebody reads the list, if that has changed.
 func (m *model) tellFlows() {
-	if reads := m.page == pageFlows; m.opt.Flows != nil && reads != m.reading {
+	if reads := m.page == pageFlows || m.dialog != nil && m.dialog.drops(); m.opt.Flows != nil && reads != m.reading {
 		m.reading = reads
 		m.opt.Flows(reads)
 	}

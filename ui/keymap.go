@@ -67,6 +67,7 @@ const (
 	actDiff
 	actScroll
 	actScript
+	actPart
 	actCancel
 )
 
@@ -126,7 +127,7 @@ var bindings = []binding{
 	{actNextPanel, []string{"tab"}, "tab", "panel", "next panel", []place{inChains, inRules, inTimeline, inTable}, 0},
 	{actPrevPanel, []string{"shift+tab"}, "shift+tab", "", "previous panel", nil, 0},
 	{actOpen, []string{"enter"}, "enter", "open", "open what is selected: a chain, a rule, an event, an incident, a finding, the chain that decides a path", []place{inChains, inRules, inTimeline, inTable, inLists, inLook, inHistory}, 0},
-	{actRemedy, []string{"r"}, "r", "remedy", "what can be done about it: a plan, shown before anything happens", []place{inChains, inRules, inTimeline, inPages, inLists, inIncident}, 0},
+	{actRemedy, []string{"r"}, "r", "remedy", "what can be done about it: a plan, shown before anything happens", []place{inChains, inRules, inTimeline, inPages, inLists, inIncident, inFlows}, 0},
 	{actLook, []string{"v"}, "v", "paths", "paths: what becomes of typical packets, wanted against actual, and which rule decides; again, all base chains of a running watch; enter opens a chain, and the one that a rule jumps to", []place{inChains, inRules}, 0},
 	{actIncidents, []string{"i"}, "i", "incidents", "incidents, and totals by kind", []place{inChains, inRules, inTimeline}, 0},
 	{actFindings, []string{"f"}, "f", "findings", "findings: what is wrong, why, and what helps", []place{inChains, inRules, inTimeline}, 0},
@@ -162,6 +163,7 @@ var bindings = []binding{
 	{actApply, []string{"enter"}, "enter", "apply", "in a plan: carry it out, once its word is typed; of several plans, open one", []place{inDialog}, inPlan},
 	{actDiff, []string{"tab"}, "tab", "diff, commands", "in a plan: diff, or the commands that do the same by hand", []place{inDialog}, inPlan},
 	{actScroll, []string{"up", "down", "pgup", "pgdown", "home", "end"}, "↑↓", "scroll", "in a plan: scroll, or choose among several", []place{inDialog}, inPlan},
+	{actPart, []string{"1", "2", "3", "4", "5", "6", "7", "8", "9"}, "1–9", "", "in a plan: take a part of it in, or leave it out", nil, inPlan},
 	{actScript, []string{"ctrl+y"}, "ctrl+y", "copy script", "in a plan: copy the commands as a script", []place{inDialog}, inPlan},
 	{actCancel, []string{"esc", "ctrl+c"}, "esc", "cancel", "in a plan: close it, nothing is done", []place{inDialog}, inPlan},
 	{actQuit, []string{"q", "ctrl+c"}, "q, ctrl+c", "quit", "quit", []place{everywhere}, 0},

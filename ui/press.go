@@ -21,6 +21,7 @@ var intervals = []time.Duration{
 
 // press acts on a key.
 func (m *model) press(msg tea.KeyPressMsg) tea.Cmd {
+	defer m.tellFlows()
 	key := msg.String()
 	switch {
 	case m.dialog != nil:
@@ -35,7 +36,6 @@ func (m *model) press(msg tea.KeyPressMsg) tea.Cmd {
 		return nil
 	}
 	defer m.tellLook()
-	defer m.tellFlows()
 	if m.navigate(act) || m.choose(act) || m.play(act) {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -14,15 +15,18 @@ import (
 
 // concern is what a remedy is wanted for.
 type concern struct {
-	chains []flannel.ChainID
-	prefer remediate.Kind
-	other  string // the command that helps where no plan does
+	chains  []flannel.ChainID
+	prefer  remediate.Kind
+	unstick bool   // connections are what is wrong, not rules
+	other   string // the command that helps where no plan does
 }
 
 // concerned is what the page is about: its finding, its incident, its chain; on the dashboard what the banner is about,
 // else the selected chain.
 func (s *screen) concerned() concern {
 	switch s.page {
+	case pageFlows:
+		return concern{unstick: true}
 	case pageFinding, pageFindings:
 		return aboutFinding(s.selectedFinding())
 	case pageIncident, pageIncidents:
@@ -50,6 +54,8 @@ func aboutFinding(f *diagnose.Finding) (c concern) {
 	switch f.Remedy {
 	case string(remediate.KindReapply), string(remediate.KindPurge):
 		c.prefer = remediate.Kind(f.Remedy)
+	case string(remediate.KindUnstick):
+		c.unstick = true
 	case "", diagnose.RemedyNone:
 	default:
 		c.other = f.Remedy
@@ -83,6 +89,10 @@ func (m *model) remedy() {
 	c := m.concerned()
 	if c.other != "" {
 		m.say("what helps here is: flanwatch " + c.other)
+		return
+	}
+	if c.unstick {
+		m.begin(Wish{Do: DoMake, Kind: remediate.KindUnstick})
 		return
 	}
 	m.begin(Wish{Do: DoOffer, Chains: c.chains, Kind: c.prefer})
@@ -121,6 +131,7 @@ func (m *model) askAgain() {
 
 // answered takes an answer; one to an older wish says only how a second look ended.
 func (m *model) answered(a Answer) {
+	defer m.tellFlows()
 	m.dirty = true
 	if a.Receipts != nil {
 		m.receipts = a.Receipts
@@ -216,6 +227,10 @@ func (m *model) typeWord(key, text string) {
 	case "ctrl+u", "ctrl+w":
 		d.typed = ""
 	default:
+		if n := strings.Index("123456789", text); text != "" && n >= 0 {
+			m.tickPart(n)
+			return
+		}
 		m.typeLetter(text)
 	}
 }
@@ -230,6 +245,23 @@ func (m *model) typeLetter(text string) {
 	case text[0] >= 'a' && text[0] <= 'z' && m.word() != "" && len(d.typed) < mostTyped:
 		d.typed += text
 	}
+}
+
+// tickPart takes a part of a plan in, or leaves it out: the plan is another one then, and wants its word anew.
+func (m *model) tickPart(n int) {
+	d := m.dialog
+	if n >= len(d.offer.Dialog.Parts) {
+		return
+	}
+	name := d.offer.Dialog.Parts[n].Name
+	with := slices.DeleteFunc(slices.Clone(d.offer.Choice.With), func(p string) bool { return p == name })
+	if len(with) == len(d.offer.Choice.With) {
+		with = append(with, name)
+	}
+	d.typed, d.ticked, d.changed = "", true, nil
+	d.offer.Choice.With = with
+	w, _ := d.remake()
+	m.ask(w)
 }
 
 // scrollDialog moves what is scrolled; drawing knows how much there is.

@@ -245,6 +245,8 @@ var remedyScenes = []scene{
 	}},
 	{"plan-read-only", withRemedy, func(m *model) { m.readOnly = true; newDesk(true).empty(nat4).at(m, "r") }},
 	{"plan-purge", leftOver, func(m *model) { newDesk(false).at(m, "r") }},
+	{"plan-purge-parts", leftOver, func(m *model) { stuck().at(m, "r") }},
+	{"plan-unstick", withFlows, func(m *model) { m.press(keyNamed("c")); stuck().at(m, "r") }},
 	{"plan-running", withRemedy, func(m *model) {
 		applied(m)
 		m.dialog.phase = phaseRunning

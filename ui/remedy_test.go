@@ -237,6 +237,53 @@ func TestASecondLookIsToldWhenTheDialogIsClosed(t *testing.T) {
 	}
 }
 
+// stuck is a desk of a node on which two connections keep the translation of a dead rule, and one is bare.
+func stuck() *desk {
+	d := newDesk(false)
+	v := withFlows()
+	d.facts.Flows = v.Table.Flows
+	return d
+}
+
+func TestAPartOfAPurgeIsTickedAndLeftOut(t *testing.T) {
+	m := still(t, leftOver(), Options{})
+	d := stuck()
+	d.at(m, "r")
+	if s := plain(m.at(100, 30)); !strings.Contains(s, "[x] 1 connections") {
+		t.Fatalf("connections are not ticked at first:\n%s", s)
+	}
+	with := m.dialog.offer.Dialog.ID
+	d.at(m, "p", "u", "1")
+	if s := plain(m.at(100, 30)); !strings.Contains(s, "[ ] 1 connections") || strings.Contains(s, "the rules changed") {
+		t.Errorf("after 1:\n%s", s)
+	}
+	if m.dialog.typed != "" || m.dialog.offer.Dialog.ID == with {
+		t.Errorf("it is the plan of before, or its word is kept: %q", m.dialog.typed)
+	}
+	d.at(m, "1")
+	if m.dialog.offer.Dialog.ID != with {
+		t.Error("ticked again it is another plan than at first")
+	}
+	d.at(m, "2")
+	if m.dialog.offer.Dialog.ID != with {
+		t.Error("a part that is not there changes the plan")
+	}
+}
+
+func TestConnectionsAreDroppedFromTheirList(t *testing.T) {
+	m := still(t, withFlows(), Options{})
+	m.at(100, 30)
+	m.press(keyNamed("c"))
+	d := stuck()
+	d.at(m, "r")
+	s := plain(m.at(100, 30))
+	for _, want := range []string{"Confirm unstick", "type unstick to go on", "there is none: what is deleted here cannot be brought back"} {
+		if !strings.Contains(s, want) {
+			t.Errorf("no %q in\n%s", want, s)
+		}
+	}
+}
+
 func TestARemedyConcernsWhatThePageIsAbout(t *testing.T) {
 	for name, set := range map[string]func(*model){
 		"the banner":  func(m *model) {},
@@ -285,6 +332,7 @@ func TestEveryKeyOfAPlanDoesWhatHelpSays(t *testing.T) {
 			tt.keys("\t")
 			tt.shows("tab commands")
 		},
+		actPart:   func(t *testing.T, tt *terminal) { tt.keys("1"); tt.shows("type reapply to go on") }, // it has no parts
 		actScript: func(t *testing.T, tt *terminal) { tt.keys("\x19"); tt.shows("script copied") },
 		actCancel: func(t *testing.T, tt *terminal) {
 			tt.keys("reap\x03")

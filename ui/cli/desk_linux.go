@@ -249,6 +249,9 @@ func (d *desk) carryOut(ctx context.Context, w ui.Wish) {
 		d.answers.Put(a)
 		return
 	}
+	if w.Kind == remediate.KindUnstick || len(w.Choice.With) > 0 {
+		eyes.survey()
+	}
 	steps := progress{put: func(list []ui.Step) { d.answers.Put(ui.Answer{Wish: w.Number, Steps: list}) }}
 	receipt, err := (&apply.Applier{
 		Kind: w.Kind, Facts: eyes.facts, Rules: eyes.rules, Store: d.store, Root: d.root, Tools: d.tools, ReadOnly: d.readOnly,
