@@ -44,7 +44,7 @@ func (m *Meter) Read() (conntrack.Health, error) {
 	}
 	h, err := m.proc.read()
 	if err != nil {
-		return h, fmt.Errorf("read conntrack statistics: %w", err)
+		return h, fmt.Errorf("read conntrack statistics: %w; %w", m.refused, err)
 	}
 	return h, nil
 }

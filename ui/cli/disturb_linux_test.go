@@ -82,7 +82,8 @@ func trace(t *testing.T, n *labtest.Namespace, program string) {
 		if i > 0 && execCall.MatchString(line) {
 			t.Errorf("exec: %s", line)
 		}
-		if strings.Contains(line, "open") && strings.Contains(line, hex("xtables.lock")) {
+		// What is opened as a path alone can be told from other files, and can be neither locked nor read.
+		if strings.Contains(line, "open") && strings.Contains(line, hex("xtables.lock")) && !strings.Contains(line, "O_PATH") {
 			t.Errorf("the lock was opened: %s", line)
 		}
 		if setCall.MatchString(line) {
