@@ -56,7 +56,9 @@ func newCluster(t *testing.T) *cluster {
 		ip addr add 192.168.60.11/24 dev up0
 		ip addr add fd00:60::11/64 dev up0 nodad
 		ip addr add 192.168.61.11/24 dev peer
+		ip addr add fd00:61::11/64 dev peer nodad
 		ip route add 10.244.2.0/24 via 192.168.61.12
+		ip -6 route add fd00:244:0:2::/64 via fd00:61::12
 		ip route add default via 192.168.60.1
 		ip -6 route add default via fd00:60::1
 		echo 1 > /proc/sys/net/ipv4/conf/vother/proxy_arp
@@ -80,8 +82,11 @@ func newCluster(t *testing.T) *cluster {
 	c.remote.Shell(`
 		ip link set lo up
 		ip addr add 192.168.61.12/24 dev eth0
+		ip addr add fd00:61::12/64 dev eth0 nodad
 		ip addr add 10.244.2.7/32 dev lo
-		ip route add default via 192.168.61.11`)
+		ip addr add fd00:244:0:2::7/128 dev lo nodad
+		ip route add default via 192.168.61.11
+		ip -6 route add default via fd00:61::11`)
 	return c
 }
 
@@ -191,6 +196,7 @@ func TestFlowsOfAGapAndOfADeadRuleAreListedAndUnstuckAndNoOther(t *testing.T) {
 		send(t, c.remote, 40006, "10.244.1.5:9")
 		send(t, c.pod, 40007, "[2001:db8::80]:9")
 		send(t, c.pod, 40008, "192.168.61.12:9")
+		send(t, c.pod, 40009, "[fd00:244:0:2::7]:9")
 	}
 	everybody()
 	l, code := listFlows(t, c.node)
@@ -215,17 +221,21 @@ func TestFlowsOfAGapAndOfADeadRuleAreListedAndUnstuckAndNoOther(t *testing.T) {
 	everybody()
 	c.node.Must("iptables-nft -t nat -I POSTROUTING -p udp --sport 41000 -j MASQUERADE") // stands for a dead rule of Flannel's
 	c.node.Must("iptables-nft -t nat -I POSTROUTING -p udp --sport 42000 -j SNAT --to-source 192.168.60.99")
+	c.node.Must("ip6tables-nft -t nat -I POSTROUTING -p udp --sport 41000 -j MASQUERADE")
 	send(t, c.pod, 41000, "10.244.2.7:9")
+	send(t, c.pod, 41000, "[fd00:244:0:2::7]:9")
 	send(t, c.pod, 42000, "192.0.2.80:9")
 	c.node.Must("iptables-nft -t nat -D POSTROUTING 1")
 	c.node.Must("iptables-nft -t nat -D POSTROUTING 1")
+	c.node.Must("ip6tables-nft -t nat -D POSTROUTING 1")
 	others := fill(t, c.node, 10000)
 
 	l, code = listFlows(t, c.node)
 	wantFlows(t, l, code, cli.ExitFinding,
 		"bare ip 10.244.1.5:40000 → 192.0.2.80, seen as 10.244.1.5",
 		"bare ip6 fd00:244:0:1::5:40000 → 2001:db8::80, seen as fd00:244:0:1::5",
-		"translated ip 10.244.1.5:41000 → 10.244.2.7, seen as 192.168.61.11")
+		"translated ip 10.244.1.5:41000 → 10.244.2.7, seen as 192.168.61.11",
+		"translated ip6 fd00:244:0:1::5:41000 → fd00:244:0:2::7, seen as fd00:61::11")
 
 	plan := dryRun(t, c.node)
 	out, code = run(t, c.node, "unstick", "--plan", "000000000000")
@@ -239,7 +249,7 @@ func TestFlowsOfAGapAndOfADeadRuleAreListedAndUnstuckAndNoOther(t *testing.T) {
 		t.Errorf("without a terminal: exit code %d: %s", code, out)
 	}
 	out, code = run(t, c.node, "unstick", "--plan", plan)
-	if code != cli.ExitOK || !strings.Contains(out, "deleted 3, gone already 0, left alone 0") || !strings.Contains(out, "cannot be undone") {
+	if code != cli.ExitOK || !strings.Contains(out, "deleted 4, gone already 0, left alone 0") || !strings.Contains(out, "cannot be undone") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 	if got := fill(t, c.node, 0); got != others {
@@ -248,11 +258,14 @@ func TestFlowsOfAGapAndOfADeadRuleAreListedAndUnstuckAndNoOther(t *testing.T) {
 	if out, code = run(t, c.node, "unstick", "--plan", plan); code != cli.ExitOK {
 		t.Errorf("a second time: exit code %d: %s", code, out)
 	}
-	receipts(t, c.node, 3)
+	receipts(t, c.node, 4)
 	for what, got := range map[string][2]string{
 		"IPv4": {"192.168.60.11", seen(t, c.outside, "192.0.2.80:9", func() { send(t, c.pod, 40000, "192.0.2.80:9") })},
 		"IPv6": {"fd00:60::11", seen(t, c.outside, "[2001:db8::80]:9", func() { send(t, c.pod, 40000, "[2001:db8::80]:9") })},
 		"pods": {"10.244.1.5", seen(t, c.remote, "10.244.2.7:9", func() { send(t, c.pod, 41000, "10.244.2.7:9") })},
+		"pods, IPv6": {
+			"fd00:244:0:1::5", seen(t, c.remote, "[fd00:244:0:2::7]:9", func() { send(t, c.pod, 41000, "[fd00:244:0:2::7]:9") }),
+		},
 	} {
 		if got[0] != got[1] {
 			t.Errorf("the next packet, %s: seen as %s, want %s", what, got[1], got[0])
@@ -344,7 +357,7 @@ func dryRun(t *testing.T, n *labtest.Namespace) string {
 			gone++
 		}
 	}
-	if code != cli.ExitFinding || gone != 3 || p.ID == "" || p.Undo != "" || p.Backup != "" {
+	if code != cli.ExitFinding || gone != 4 || p.ID == "" || p.Undo != "" || p.Backup != "" {
 		t.Errorf("exit code %d, plan %+v", code, p)
 	}
 	if again, _ := run(t, n, "unstick", "--dry-run", "-o", "json"); !strings.Contains(again, p.ID) {
