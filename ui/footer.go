@@ -91,6 +91,8 @@ func (s *screen) works(b binding) bool {
 	switch b.act {
 	case actSlower, actFaster:
 		return s.interval > 0
+	case actProbe:
+		return s.probes && !s.plays
 	case actRemedy:
 		return s.remedies
 	case actUndo, actHistory:

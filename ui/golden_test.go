@@ -2,6 +2,7 @@ package ui
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -18,6 +19,14 @@ import (
 )
 
 var update = flag.Bool("update", false, "write the pictures anew")
+
+// oneProbe takes two words.
+func oneProbe(text string) error {
+	if strings.Count(text, " ") != 1 {
+		return errors.New("want a target and a pod")
+	}
+	return nil
+}
 
 // still is a screen on which no time passes.
 func still(t testing.TB, view *incident.View, o Options) *model {
@@ -39,6 +48,9 @@ func still(t testing.TB, view *incident.View, o Options) *model {
 	}
 	if o.Flows == nil {
 		o.Flows = func(bool) {}
+	}
+	if o.Probe == nil {
+		o.Probe = oneProbe
 	}
 	if o.Status == nil {
 		o.Status = func() string { return "recording /var/lib/flanwatch/worker-3.jsonl 3.1 MB" }

@@ -68,6 +68,7 @@ const (
 	actScroll
 	actScript
 	actPart
+	actProbe
 	actCancel
 )
 
@@ -127,6 +128,7 @@ var bindings = []binding{
 	{actNextPanel, []string{"tab"}, "tab", "panel", "next panel", []place{inChains, inRules, inTimeline, inTable}, 0},
 	{actPrevPanel, []string{"shift+tab"}, "shift+tab", "", "previous panel", nil, 0},
 	{actOpen, []string{"enter"}, "enter", "open", "open what is selected: a chain, a rule, an event, an incident, a finding, the chain that decides a path", []place{inChains, inRules, inTimeline, inTable, inLists, inLook, inHistory}, 0},
+	{actProbe, []string{"P"}, "P", "", "try one new connection from inside a pod, now", nil, 0},
 	{actRemedy, []string{"r"}, "r", "remedy", "what can be done about it: a plan, shown before anything happens", []place{inChains, inRules, inTimeline, inPages, inLists, inIncident, inFlows}, 0},
 	{actLook, []string{"v"}, "v", "paths", "paths: what becomes of typical packets, wanted against actual, and which rule decides; again, all base chains of a running watch; enter opens a chain, and the one that a rule jumps to", []place{inChains, inRules}, 0},
 	{actIncidents, []string{"i"}, "i", "incidents", "incidents, and totals by kind", []place{inChains, inRules, inTimeline}, 0},

@@ -26,6 +26,10 @@ type model struct {
 
 	wishes int // asked so far
 
+	trying   bool   // a connection was asked for, and how it ended is not told yet
+	attempts int    // to connect, when it was asked for
+	tried    string // what was typed for it
+
 	newest  *incident.View // what came last; differs from view while paused
 	arrived time.Time      // when it came
 	flashed time.Time
@@ -48,6 +52,7 @@ func newModel(ctx context.Context, o Options) *model {
 		zoom: autoZoom,
 	}
 	m.looks, m.listens = o.Look != nil, o.Flows != nil
+	m.probes, m.tried = o.Probe != nil, o.Probed
 	m.remedies, m.plays = o.Ask != nil && o.Answers != nil, o.Player != nil
 	if o.SetInterval != nil {
 		m.interval = o.Interval
@@ -172,6 +177,7 @@ func (m *model) receive(v *incident.View) {
 		m.flow.follow(flowKeys(m.flowRows()))
 	}
 	m.leftover.follow(leftoverKeys(m.leftoverRows()))
+	m.tellProbe()
 	// A tenth of grace: views at the same pace as pictures must not miss theirs by a hair.
 	if before == nil || m.opt.Player != nil || happened(before, v) || m.arrived.Sub(m.drawn) >= rest-rest/10 {
 		m.dirty = true

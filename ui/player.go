@@ -4,9 +4,6 @@ import (
 	"errors"
 	"strings"
 	"time"
-	"unicode/utf8"
-
-	tea "charm.land/bubbletea/v2"
 )
 
 // Player plays a recording into the mailbox. Its methods must not wait; what they lead to comes as a view.
@@ -49,32 +46,9 @@ func (m *model) play(a action) bool {
 	case actPlaySlower:
 		p.Speed(-1)
 	case actGoTo:
-		m.prompt = new(string)
+		m.prompt = &prompt{label: "go to ", hint: "12:04:27, 2026-11-30 12:04, -30s  enter go  esc leave", most: 26, enter: m.goTo}
 	}
 	return true
-}
-
-// pressPrompt lets the time that is typed take a key.
-func (m *model) pressPrompt(key, text string) tea.Cmd {
-	p := m.prompt
-	switch key {
-	case "esc", "ctrl+c":
-		m.prompt = nil
-	case "enter":
-		m.goTo(*p)
-	case "backspace":
-		_, n := utf8.DecodeLastRuneInString(*p)
-		*p = (*p)[:len(*p)-n]
-	case "ctrl+u":
-		*p = ""
-	case "ctrl+l":
-		return tea.ClearScreen
-	default:
-		if len(*p) < len("2006-01-02 15:04:05.000000") {
-			*p += text
-		}
-	}
-	return nil
 }
 
 // goTo moves to what was typed. A time that cannot be read stays to be put right.
@@ -119,14 +93,4 @@ func momentOf(text string, now time.Time) (time.Time, error) {
 		return time.Date(y, month, d, t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), now.Location()), nil
 	}
 	return now, errMoment
-}
-
-// promptLine is where the time is typed, in place of the keys.
-func (s *screen) promptLine() string {
-	hint := "12:04:27, 2026-11-30 12:04, -30s  enter go  esc leave"
-	if s.flash != "" && s.height < roomy {
-		hint = cut(s.flash, s.width/2)
-	}
-	l := s.line().gap(1).put(roleKey, "go to ").put(roleStrong, tail(clean(*s.prompt), s.width/3)).put(roleKey, "▌")
-	return l.to(s.width-width(hint)-1).put(roleDim, hint).full()
 }

@@ -40,6 +40,8 @@ func (m *model) press(msg tea.KeyPressMsg) tea.Cmd {
 		return nil
 	}
 	switch act {
+	case actProbe:
+		m.askProbe()
 	case actQuit:
 		return tea.Quit
 	case actQuitKeep:

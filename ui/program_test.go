@@ -68,6 +68,14 @@ var keyTests = map[string]func(t *testing.T, tt *terminal){
 		tt.keys("v")
 		tt.shows("Timeline")
 	},
+	"P": func(t *testing.T, tt *terminal) {
+		tt.keys("P")
+		tt.shows("tcp://ADDRESS:PORT POD")
+		tt.keys("nonsense\r")
+		tt.shows("want a target and a pod")
+		tt.keys("\x15tcp://192.0.2.80:443 10.244.1.5\r")
+		tt.shows("one connection is being tried")
+	},
 	"tab":       func(t *testing.T, tt *terminal) { tt.keys("\t"); tt.keys("\r"); tt.shows("missing") },
 	"shift+tab": func(t *testing.T, tt *terminal) { tt.keys("\x1b[Z"); tt.shows("[ closer") },
 	"enter":     func(t *testing.T, tt *terminal) { tt.keys("\r"); tt.shows("0/6 wanted ones found") },

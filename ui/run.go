@@ -35,6 +35,11 @@ type Options struct {
 	// Hunt is told that somebody looks for leftovers, so that files are looked through. It must not wait. Without it what is
 	// known of files stays.
 	Hunt func()
+	// Probe is asked to try one connection: a target such as tcp://192.0.2.80:443, a space, and the pod to try from. It must
+	// not wait: how the attempt ended comes with a view. Without it none can be tried. Probed is what is proposed.
+	Probe  func(text string) error
+	Probed string
+
 	// Status gives one line about what is being recorded and where. It is called for each picture and must not wait.
 	Status   func() string
 	ReadOnly bool

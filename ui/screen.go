@@ -111,7 +111,8 @@ type screen struct {
 	dialog   *dialog
 	receipts []remediate.Receipt // as of the last look
 	receipt  selection[string]   // by ID
-	prompt   *string             // a time that is being typed, nil if none is
+	prompt   *prompt             // a line that is being typed, nil if none is
+	probes   bool                // connections can be tried from a pod
 }
 
 // Smallest size at which something useful can be drawn.

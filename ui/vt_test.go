@@ -65,6 +65,7 @@ func open(t *testing.T, w, h int, view *incident.View, change func(*Options)) *t
 	ctx, cancel := context.WithCancel(context.Background())
 	tt.stop = cancel
 	o := Options{
+		Probe:   oneProbe,
 		Mailbox: tt.box, Interval: time.Second, Input: tt, Output: tt, Location: time.UTC, Dir: tt.dir,
 		Environ: []string{"TERM=xterm-256color", "COLORTERM=truecolor"}, Theme: ThemeDark,
 		SetInterval: func(d time.Duration) { tt.mu.Lock(); tt.set = append(tt.set, d); tt.mu.Unlock() },

@@ -94,3 +94,36 @@ func (w *Watcher) ProbeOnce(o ProbeOptions, sink Sink) {
 	attempt := p.Once()
 	w.probed(probed{at: w.clock.now(), attempt: attempt}, o, sink)
 }
+
+// asked is an attempt that somebody wished for, and how it ended.
+type asked struct {
+	options ProbeOptions
+	probed
+}
+
+// Try tries one connection while Run runs, which tells how it ended. It does not wait for that; an error says why it cannot
+// be begun.
+func (w *Watcher) Try(o ProbeOptions) error {
+	p, err := probe.Open(o.Target, o.From)
+	if err != nil {
+		return err
+	}
+	go func() {
+		defer p.Close()
+		attempt := p.Once()
+		select {
+		case w.asked <- asked{o, probed{at: w.clock.now(), attempt: attempt}}:
+		default: // nobody is told any more
+		}
+	}()
+	return nil
+}
+
+// answer tells of an attempt that was asked for, at once, after those that were gathered before.
+func (w *Watcher) answer(a asked, sink Sink) {
+	if w.probe != nil {
+		w.untold(a.at, *w.probe, sink)
+	}
+	w.probed(a.probed, a.options, sink)
+	w.untold(a.at, a.options, sink)
+}

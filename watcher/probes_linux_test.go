@@ -171,6 +171,24 @@ func TestOneProbeKnowsEveryProtocolAndEveryNameOfAPod(t *testing.T) {
 	}
 }
 
+func TestAConnectionIsTriedWhenAPersonAsksForIt(t *testing.T) {
+	c := newCluster(t)
+	f := watchFolded(t, optionsOf(c.node))
+	tcp := target(t, "tcp://"+outside+":8080")
+	if err := f.Try(watcher.ProbeOptions{Target: tcp, From: "10.244.1.99"}); err == nil || !strings.Contains(err.Error(), "10.244.1.99") {
+		t.Errorf("from a pod that is not there: %v", err)
+	}
+	for i := range 2 {
+		if err := f.Try(watcher.ProbeOptions{Target: tcp, From: fmt.Sprint(c.pod)}); err != nil {
+			t.Fatal(err)
+		}
+		f.wait("how it ended", func() bool { v := f.view(); return v.Probe != nil && v.Probe.Successes == i+1 })
+	}
+	if v := f.view(); v.Probe.Attempts != 2 || len(v.Faults) > 0 {
+		t.Errorf("%+v, %+v", v.Probe, v.Faults)
+	}
+}
+
 func TestAPodThatGoesAwayIsAFaultAndNotAFailure(t *testing.T) {
 	c := newCluster(t)
 	f := watchProbing(t, c)

@@ -36,6 +36,7 @@ type Watcher struct {
 
 	connections *connections
 	looker      *looker
+	asked       chan asked // connections that somebody wished to try
 	paths       *paths
 	// wakeLegacy is set by the goroutine that watches the legacy tables; others only wake it.
 	wakeLegacy atomic.Pointer[legacy.Events]
@@ -69,6 +70,7 @@ func Open(o Options) (*Watcher, error) {
 		}
 	}
 	w.looker = newLooker()
+	w.asked = make(chan asked, 16)
 	w.paths = newPaths(ns, w.host)
 	return w, nil
 }
@@ -201,6 +203,8 @@ func (w *Watcher) Run(ctx context.Context, sink Sink) error {
 		case n := <-tables:
 			w.legacyNews(n, sink)
 			w.connections.rulesChanged()
+		case a := <-w.asked:
+			w.answer(a, sink)
 		case p := <-probes:
 			w.probed(p, *w.probe, sink)
 		case a := <-actions:

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -36,6 +37,31 @@ func (p *probeFlags) options() (*watcher.ProbeOptions, error) {
 		return nil, exit(ExitUsage, errors.New("--probe needs --probe-from, the pod to try from"))
 	}
 	return &watcher.ProbeOptions{Target: p.target.Target, From: p.from}, nil
+}
+
+// proposed is what the screen proposes to try: what the flags say.
+func proposed(o *watcher.ProbeOptions) string {
+	if o == nil {
+		return ""
+	}
+	return o.Target.String() + " " + o.From
+}
+
+// tryFrom lets the screen try a connection: the words are those of --probe and --probe-from.
+func tryFrom(w interface {
+	Try(watcher.ProbeOptions) error
+}) func(string) error {
+	return func(text string) error {
+		words := strings.Fields(text)
+		if len(words) != 2 {
+			return errors.New("want a target and a pod, such as tcp://192.0.2.80:443 10.244.1.5")
+		}
+		target, err := probe.Parse(words[0])
+		if err != nil {
+			return err
+		}
+		return w.Try(watcher.ProbeOptions{Target: target, From: words[1]})
+	}
 }
 
 // targetFlag is a value of --probe.
