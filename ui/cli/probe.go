@@ -50,7 +50,8 @@ func proposed(o *watcher.ProbeOptions) string {
 // tryFrom lets the screen try a connection: the words are those of --probe and --probe-from.
 func tryFrom(w interface {
 	Try(watcher.ProbeOptions) error
-}) func(string) error {
+},
+) func(string) error {
 	return func(text string) error {
 		words := strings.Fields(text)
 		if len(words) != 2 {
