@@ -48,10 +48,7 @@ func proposed(o *watcher.ProbeOptions) string {
 }
 
 // tryFrom lets the screen try a connection: the words are those of --probe and --probe-from.
-func tryFrom(w interface {
-	Try(watcher.ProbeOptions) error
-},
-) func(string) error {
+func tryFrom(try func(watcher.ProbeOptions) error) func(string) error {
 	return func(text string) error {
 		words := strings.Fields(text)
 		if len(words) != 2 {
@@ -61,7 +58,7 @@ func tryFrom(w interface {
 		if err != nil {
 			return err
 		}
-		return w.Try(watcher.ProbeOptions{Target: target, From: words[1]})
+		return try(watcher.ProbeOptions{Target: target, From: words[1]})
 	}
 }
 

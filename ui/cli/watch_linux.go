@@ -75,7 +75,7 @@ func watch(ctx context.Context, o *options, std Streams, screen ui.Options) erro
 		screen.Mailbox = ui.NewMailbox()
 		screen.Interval, screen.SetInterval = w.Interval(), w.SetInterval
 		screen.Look, screen.Hunt = w.Look, w.WantHunt
-		screen.Probe, screen.Probed = tryFrom(w), proposed(o.probe)
+		screen.Probe, screen.Probed = tryFrom(w.Try), proposed(o.probe)
 		screen.Flows = func(open bool) { l.readList(open, w.Now()) }
 		screen.Theme, screen.ASCII, screen.ReadOnly = ui.Theme(o.theme), o.ascii, o.readOnly
 		desk := newDesk(o, l, w.Now)
